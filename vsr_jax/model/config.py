@@ -114,7 +114,9 @@ def parse_config(
     if raw.get("head_dim") is not None:
         head_dim = need("head_dim")
     elif hidden % heads:
-        raise UserError(f"{where}: hidden_size {hidden} is not a multiple of num_attention_heads {heads}; give head_dim")
+        raise UserError(
+            f"{where}: hidden_size {hidden} is not a multiple of num_attention_heads {heads}; give head_dim"
+        )
     else:
         head_dim = hidden // heads
     if head_dim % 2:

@@ -20,7 +20,9 @@ def inverse_frequencies(config: ModelConfig) -> tuple[np.ndarray, float]:
 
     def rotations_at(rotations: float) -> float:
         """The (fractional) dimension pair that turns `rotations` times over the original context."""
-        return dim * math.log(yarn.original_max_position / (rotations * 2 * math.pi)) / (2 * math.log(config.rope_theta))
+        return (
+            dim * math.log(yarn.original_max_position / (rotations * 2 * math.pi)) / (2 * math.log(config.rope_theta))
+        )
 
     low = max(math.floor(rotations_at(yarn.beta_fast)), 0)
     high = min(math.ceil(rotations_at(yarn.beta_slow)), dim - 1)

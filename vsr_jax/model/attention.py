@@ -1,0 +1,94 @@
+"""Attention, as exact softmax over one or two sets of keys. The portable path: plain XLA, any device.
+
+Queries are [..., Q, heads, head_dim]; keys and values [..., S, kv_heads, head_dim]. Several query heads share one
+key head (grouped-query attention). Scores and softmax are float32.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+NEGATIVE = -1e30
+"""Score of a masked key: finite, so that a row whose keys are all masked stays finite."""
+
+QUERY_BLOCK = 512
+"""Queries scored at a time, which bounds the score array for long sequences."""
+
+
+def _scores(q: jax.Array, k: jax.Array, mask: jax.Array, equation: str) -> jax.Array:
+    """Masked, scaled scores. `q` is split into [..., kv_heads, group, head_dim]; `mask` aligns with the result."""
+    scores = jnp.einsum(equation, q, k, preferred_element_type=jnp.float32) * q.shape[-1] ** -0.5
+    return jnp.where(mask, scores, NEGATIVE)
+
+
+def _split_heads(q: jax.Array, kv_heads: int) -> jax.Array:
+    return q.reshape(*q.shape[:-2], kv_heads, q.shape[-2] // kv_heads, q.shape[-1])
+
+
+def self_attention(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array | None) -> jax.Array:
+    """Causal attention within rows.
+
+    Args:
+      q: [B, T, heads, head_dim]; k, v: [B, T, kv_heads, head_dim].
+      segments: int32[B, T] or None. A token sees earlier tokens of its own segment; segment 0 is padding.
+
+    Returns:
+      [B, T, heads, head_dim] in the dtype of `v`.
+    """
+    length = q.shape[1]
+    index = jnp.arange(length)
+
+    def block(start: jax.Array | int, q: jax.Array) -> jax.Array:
+        mask = (start + jnp.arange(q.shape[1]))[:, None] >= index[None, :]
+        mask = mask[None, None, None]
+        if segments is not None:
+            own = lax.dynamic_slice_in_dim(segments, start, q.shape[1], axis=1)
+            mask &= (own[:, :, None] == segments[:, None, :])[:, None, None]
+        weights = jax.nn.softmax(_scores(_split_heads(q, k.shape[2]), k, mask, "bthgd,bshd->bhgts"), axis=-1)
+        return jnp.einsum("bhgts,bshd->bthgd", weights.astype(v.dtype), v).reshape(q.shape)
+
+    if length <= QUERY_BLOCK:
+        return block(0, q)
+    blocks = -(-length // QUERY_BLOCK)
+    padded = jnp.pad(q, ((0, 0), (0, blocks * QUERY_BLOCK - length), (0, 0), (0, 0)))
+    if segments is not None:
+        segments = jnp.pad(segments, ((0, 0), (0, blocks * QUERY_BLOCK - length)))
+        k, v = (jnp.pad(x, ((0, 0), (0, blocks * QUERY_BLOCK - length), (0, 0), (0, 0))) for x in (k, v))
+        index = jnp.arange(blocks * QUERY_BLOCK)
+    stacked = padded.reshape(q.shape[0], blocks, QUERY_BLOCK, *q.shape[2:]).swapaxes(0, 1)
+    starts = jnp.arange(blocks) * QUERY_BLOCK
+    out = lax.map(jax.checkpoint(lambda args: block(*args)), (starts, stacked))
+    return out.swapaxes(0, 1).reshape(padded.shape)[:, :length]
+
+
+def grouped_attention(
+    q: jax.Array,
+    prompt_k: jax.Array,
+    prompt_v: jax.Array,
+    prompt_mask: jax.Array,
+    own_k: jax.Array,
+    own_v: jax.Array,
+    own_mask: jax.Array,
+) -> jax.Array:
+    """Attention of G responses to their one shared prompt and to themselves, in one softmax.
+
+    The prompt's keys are stored once a prompt, so that a group costs its memory and bytes once.
+
+    Args:
+      q: [P, G, Q, heads, head_dim].
+      prompt_k, prompt_v: [P, S, kv_heads, head_dim]; prompt_mask: bool[P, S].
+      own_k, own_v: [P, G, R, kv_heads, head_dim]; own_mask: bool[Q, R].
+
+    Returns:
+      [P, G, Q, heads, head_dim] in the dtype of `own_v`.
+    """
+    split = _split_heads(q, own_k.shape[3])
+    shared = _scores(split, prompt_k, prompt_mask[:, None, None, None, None, :], "pgqhnd,pshd->pghnqs")
+    own = _scores(split, own_k, own_mask, "pgqhnd,pgrhd->pghnqr")
+    # One normaliser over both parts: subtract the common maximum, exponentiate apart, divide once at the end.
+    top = lax.stop_gradient(jnp.maximum(shared.max(-1, keepdims=True), own.max(-1, keepdims=True)))
+    shared, own = jnp.exp(shared - top), jnp.exp(own - top)
+    total = shared.sum(-1) + own.sum(-1)
+    out = jnp.einsum("pghnqs,pshd->pgqhnd", shared.astype(own_v.dtype), prompt_v, preferred_element_type=jnp.float32)
+    out += jnp.einsum("pghnqr,pgrhd->pgqhnd", own.astype(own_v.dtype), own_v, preferred_element_type=jnp.float32)
+    return (out / jnp.moveaxis(total, -1, 2)[..., None]).reshape(q.shape).astype(own_v.dtype)
