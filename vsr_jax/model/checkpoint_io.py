@@ -1,7 +1,9 @@
 """Hugging Face directories in and out: safetensors slices stream into stacked arrays, and back."""
 
+import dataclasses
 import json
 import os
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -101,12 +103,9 @@ def _settle_head(config: ModelConfig, where: dict[str, Path], fetch: Callable[..
     shape = (config.vocab_size, config.hidden_size)
     if np.array_equal(fetch("lm_head.weight", shape), fetch("model.embed_tokens.weight", shape)):
         return config
-    import dataclasses
-    import sys
-
     print(
-        "note: config.json ties the output head to the embedding, but the checkpoint stores a different lm_head.weight; "
-        "the stored head is used",
+        "note: config.json ties the output head to the embedding, but the checkpoint stores a different "
+        "lm_head.weight; the stored head is used",
         file=sys.stderr,
     )
     return dataclasses.replace(config, tie_word_embeddings=False)
@@ -146,9 +145,6 @@ def load_model(
     Raises:
       UserError: bad directory, config or weights, in one line.
     """
-    import dataclasses
-
-    from vsr_jax.data.tokenizer import load_tokenizer, token_count
     from vsr_jax.model.resolve import resolve_model
 
     directory = Path(resolve_model(os.fspath(path), revision=revision).directory)
@@ -156,6 +152,8 @@ def load_model(
     config = parse_config(read_config(file), where=str(file), dtype=dtype, max_position=max_position)
     config, params = load_params(config, directory, dtype=dtype)
     if (directory / "tokenizer.json").exists() or (directory / "tokenizer_config.json").exists():
+        from vsr_jax.data.tokenizer import load_tokenizer, token_count
+
         count = token_count(load_tokenizer(directory))
         if count > config.vocab_size:
             raise UserError(

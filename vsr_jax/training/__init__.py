@@ -1,0 +1,1 @@
+"""Updates, loops and checkpoints."""
