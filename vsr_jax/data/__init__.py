@@ -1,0 +1,1 @@
+"""Benchmarks, prompt framings, the rollout store and the micro world."""

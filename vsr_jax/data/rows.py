@@ -41,7 +41,9 @@ def check_row(row: Row, response: str, *, extract: str = "auto") -> Verdict:
         assert row.gold is not None
         return verifiers.check_math(row.gold, response, extract=extract)
     if row.task == "instructions":
-        return verifiers.check_instructions(row.instruction_ids, row.kwargs, response, prompt=row.prompt, suite=row.suite)
+        return verifiers.check_instructions(
+            row.instruction_ids, row.kwargs, response, prompt=row.prompt, suite=row.suite
+        )
     joint = verifiers.check_joint(row.source, response)
     parts = (joint.correct.passed, *joint.followed.parts)
     return Verdict(
