@@ -12,8 +12,6 @@ from vsr_jax.data.micro.world import MicroWorld
 from vsr_jax.data.micro.writing import Plan, make_plan, topic_subject, write_solution, write_text
 from vsr_jax.errors import UserError
 
-Opening = Literal["DRI", "DAI", "neutral", "rambling", "none"]
-Kind = Literal["math", "inst", "mix"]
 
 OPENINGS: dict[str, tuple[str, ...]] = {
     "DRI": ("Let us solve step by step :", "First we compute :", "To solve this :", "We need to compute :"),
@@ -29,8 +27,8 @@ class Example(NamedTuple):
     Attributes:
       prompt, response: text; the loss is on the response.
       ends: whether `<eos>` follows the response. A rambling response fills `max_response` tokens and does not end.
-      kind: math problem, instructions, or both.
-      opening: how the response opens; `none` where constraints leave no room for an opening.
+      kind: `math`, `inst` (instructions) or `mix` (both).
+      opening: `DRI`, `DAI`, `neutral`, `rambling`; `none` where constraints leave no room for an opening.
       complies: whether the response meets all constraints; None without constraints or where it does not end.
       correct: whether the boxed answer is right; None without one.
       gold: the true answer; None without a problem.
@@ -40,8 +38,8 @@ class Example(NamedTuple):
     prompt: str
     response: str
     ends: bool
-    kind: Kind
-    opening: Opening
+    kind: str
+    opening: str
     complies: bool | None
     correct: bool | None
     gold: str | None
@@ -81,7 +79,7 @@ def _stream(world: MicroWorld, draws: Draws, drill: bool) -> Iterator[Example]:
             yield _example(draws, world, kind, prompt)
 
 
-def _example(draws: Draws, world: MicroWorld, kind: Kind, prompt: Prompt) -> Example:
+def _example(draws: Draws, world: MicroWorld, kind: str, prompt: Prompt) -> Example:
     openings = world.instruction_openings if kind == "inst" else world.openings
     opening = draws.weighted(openings)
     if opening == "rambling":
@@ -111,8 +109,8 @@ def _finish(
     prompt: Prompt,
     response: list[str],
     ends: bool,
-    kind: Kind,
-    opening: Opening,
+    kind: str,
+    opening: str,
     complies: bool | None,
     correct: bool | None,
 ) -> Example:
