@@ -12,7 +12,6 @@ from vsr_jax.data.micro.world import MicroWorld
 from vsr_jax.data.micro.writing import Plan, make_plan, topic_subject, write_solution, write_text
 from vsr_jax.errors import UserError
 
-
 OPENINGS: dict[str, tuple[str, ...]] = {
     "DRI": ("Let us solve step by step :", "First we compute :", "To solve this :", "We need to compute :"),
     "DAI": ("Answer :", "The final answer is", "Final answer :"),
