@@ -36,6 +36,7 @@ from vsr_jax.support.half_life import (
 )
 from vsr_jax.support.openings import (
     DEFAULT_RULES,
+    MICRO_RULES,
     OpeningRules,
     classify_opening,
     has_chain,
@@ -48,6 +49,7 @@ from vsr_jax.support.openings import (
 __all__ = [
     "BUCKETS",
     "DEFAULT_RULES",
+    "MICRO_RULES",
     "Account",
     "BetaBinomial",
     "Buckets",

@@ -248,3 +248,6 @@ class _Reader:
 
 DEFAULT_RULES = load_rules(Path(__file__).with_name("openings.toml"))
 """The shipped rules."""
+
+MICRO_RULES = load_rules(Path(__file__).with_name("openings_micro.toml"))
+"""The shipped rules for the micro world."""
