@@ -1,0 +1,129 @@
+"""Whether a response follows the instructions of its row, checked by tables of checkers by id.
+
+A checker is a pure function `checker(response, *, prompt, **kwargs) -> bool`. Its keyword-only
+parameters are the documented arguments of the instruction (`fields.py` has their kinds); `prompt`
+is passed to those that declare it. A checker raises on no response. Each suite is a module with a
+table of its reference checkers and one of those where `reading="intent"` differs.
+
+The reference reading is the default, since published scores were made with it; the documentation
+lists where it contradicts the instruction that the model was given.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Literal
+
+from vsr_jax.errors import UserError
+from vsr_jax.verifiers.fields import Check, describe, read_arguments
+from vsr_jax.verifiers.types import Verdict
+
+Suite = Literal["ifeval", "iftrain", "ifbench", "ifbench_2025", "mathif", "reasonif"]
+Level = Literal["strict", "loose"]
+Reading = Literal["reference", "intent"]
+
+# Suite to module, and to the tables of each reading; a later table wins.
+_SUITES: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
+    "ifeval": ("ifeval", {"reference": ("IFEVAL",), "intent": ("IFEVAL", "IFEVAL_INTENT")}),
+    "iftrain": ("iftrain", {"reference": ("IFTRAIN",), "intent": ("IFTRAIN", "IFTRAIN_INTENT")}),
+    "ifbench": ("ifbench", {"reference": ("IFBENCH",), "intent": ("IFBENCH", "IFBENCH_INTENT")}),
+    "ifbench_2025": ("ifbench", {"reference": ("IFBENCH_2025",), "intent": ("IFBENCH", "IFBENCH_INTENT")}),
+    "mathif": ("mathif", {"reference": ("MATHIF",), "intent": ("MATHIF", "MATHIF_INTENT")}),
+    "reasonif": ("reasonif", {"reference": ("REASONIF",), "intent": ("REASONIF", "REASONIF_INTENT")}),
+}
+
+
+@cache
+def _checks(suite: str, reading: str) -> Mapping[str, Check]:
+    if suite not in _SUITES:
+        raise UserError(f"unknown instruction suite {suite!r}; choose one of {', '.join(_SUITES)}")
+    module_name, readings = _SUITES[suite]
+    if reading not in readings:
+        raise UserError(f"unknown reading {reading!r}; choose one of {', '.join(readings)}")
+    module = import_module(f"vsr_jax.verifiers.{module_name}")
+    table: dict[str, Check] = {}
+    for name in readings[reading]:
+        table.update({key: describe(function) for key, function in getattr(module, name).items()})
+    return MappingProxyType(table)
+
+
+def instruction_ids(suite: Suite = "ifeval") -> tuple[str, ...]:
+    """The ids that a suite knows, sorted."""
+    return tuple(sorted(_checks(suite, "reference")))
+
+
+def loose_variants(response: str) -> tuple[str, ...]:
+    """The texts of which one must pass at the loose level, the response first.
+
+    The first line, the last line or both are cut off, and each of the four is also taken
+    without its stars: eight texts, of which equal ones are left out.
+    """
+    lines = response.split("\n")
+    cut = [
+        response,
+        "\n".join(lines[1:]).strip(),
+        "\n".join(lines[:-1]).strip(),
+        "\n".join(lines[1:-1]).strip(),
+    ]
+    return tuple(dict.fromkeys([*cut, *(text.replace("*", "") for text in cut)]))
+
+
+def check_instructions(
+    ids: Sequence[str],
+    kwargs: Sequence[Mapping[str, Any] | None],
+    response: str,
+    *,
+    prompt: str = "",
+    suite: Suite = "ifeval",
+    level: Level = "strict",
+    reading: Reading = "reference",
+) -> Verdict:
+    """Checks every instruction of a row on one response.
+
+    Args:
+      ids: instruction ids in row order; a repeated id counts each time.
+      kwargs: the arguments of each, by position; fields that are None count as absent.
+      response: the text that is judged, whole: nothing is cut away before (see `scope.py`).
+      prompt: the text of the user, for the few instructions that refer to it.
+      level: `loose` also accepts the response without stars, first line or last line.
+      reading: `intent` judges by the wording of the instruction where the reference contradicts it.
+
+    Returns:
+      A verdict with one part an instruction, in order. A blank response fails every
+      instruction and has the status `no_answer`.
+
+    Raises:
+      UserError: the row is malformed (unknown id, bad or missing argument, no ids); never
+        because of the response.
+    """
+    table = _checks(suite, reading)
+    if level not in ("strict", "loose"):
+        raise UserError(f"unknown level {level!r}; choose strict or loose")
+    if isinstance(ids, str) or not ids:
+        raise UserError(f"instruction ids are {ids!r}; give a list with at least one id")
+    if len(ids) != len(kwargs):
+        raise UserError(f"{len(ids)} instruction ids but {len(kwargs)} kwargs; give one mapping an id")
+    bound = []
+    for name, given in zip(ids, kwargs, strict=True):
+        if name not in table:
+            raise UserError(f"unknown instruction id {name!r} in suite {suite!r}; known: {', '.join(sorted(table))}")
+        arguments = read_arguments(table[name], given, f"instruction {name!r}")
+        if table[name].wants_prompt:
+            arguments["prompt"] = prompt
+        bound.append((name, table[name].function, arguments))
+    variants = (response,) if level == "strict" else loose_variants(response)
+    parts = tuple(_passes(name, function, arguments, variants) for name, function, arguments in bound)
+    missed = [name for name, passed in zip(ids, parts, strict=True) if not passed]
+    if not missed:
+        return Verdict(True, parts, 1.0, "correct")
+    status = "wrong" if response.strip() else "no_answer"
+    return Verdict(False, parts, sum(parts) / len(parts), status, "not followed: " + ", ".join(missed))
+
+
+def _passes(name: str, function: Any, arguments: Mapping[str, Any], variants: Sequence[str]) -> bool:
+    try:
+        # A blank text follows nothing; it is still checked, so that a malformed row is found whatever the response.
+        return any(function(text, **arguments) and bool(text.strip()) for text in variants)
+    except UserError as error:
+        raise UserError(f"instruction {name!r}: {error}") from None
