@@ -1,33 +1,90 @@
-"""Check a math answer against a gold answer."""
+r"""Check the final answer of a response against a gold answer.
+
+The value of an answer counts, not its print: 3/4, 0.75 and \frac{6}{8} are the same. Comparison is exact; there is no
+tolerance. Equal normalised strings match before anything is parsed; what cannot be parsed matches nothing else.
+"""
 
 import re
-from fractions import Fraction
 from typing import Literal
 
 from vsr_jax.errors import UserError
+from vsr_jax.verifiers.dapo import check_dapo
+from vsr_jax.verifiers.math_compare import same
+from vsr_jax.verifiers.math_exact import Budget, TooBig, Undefined
 from vsr_jax.verifiers.math_extract import Extract, after_thinking, find_answer
+from vsr_jax.verifiers.math_lex import MAX_CHARACTERS, Token, key, prose, spoken, tokenise
+from vsr_jax.verifiers.math_node import Node, ParseFailure
+from vsr_jax.verifiers.math_parse import parse
+from vsr_jax.verifiers.math_value import NotScalar
 from vsr_jax.verifiers.types import Status, Verdict
 
 Policy = Literal["exact", "dapo"]
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
-_FRACTION = re.compile(r"([+-]?)(?:\\[dt]?frac\{([+-]?[0-9]+)\}\{([+-]?[0-9]+)\}|([0-9]+)/([0-9]+))")
+_INTEGER = re.compile(r"\s*(-?)0*([0-9]{1,300})\s*")
+_BASE = re.compile(r"([+-]?)\(?([0-9A-Za-z]*[0-9][0-9A-Za-z]*)\)?_\{?([0-9]{1,2})\}?")
+_DETAIL = 200
 
 
 def check_math(
     gold: str, response: str, *, extract: Extract = "auto", policy: Policy = "exact", think: bool = False
 ) -> Verdict:
-    """Checks the final answer of `response` against `gold`."""
-    if not isinstance(gold, str) or not gold.strip():
-        raise UserError("a math row needs a non-empty gold answer (field `answer`)")
+    r"""Checks the final answer of a response. Pure, bounded in time, safe from any thread; never raises on a response.
+
+    Args:
+      gold: the reference answer, in LaTeX or plain text.
+      response: what the model wrote.
+      extract: where the answer stands. `boxed`: the last box (`\boxed{..}`, `\boxed ..`, `\fbox{..}`); `answer_line`:
+        what follows the last `Answer:`; `auto`: the last box, or the last answer line where there is no box at all.
+        An empty or unfinished last box is no answer.
+      policy: `exact` compares values; `dapo` is the string rule of the DAPO recipe (see `check_dapo`).
+      think: only text after the last `</think>` counts, and an unclosed block means no answer. Off, tags are text.
+
+    Returns:
+      A verdict with one part; `detail` holds the extracted answer, or why there is none.
+
+    Raises:
+      UserError: the row is malformed: the gold answer is missing or empty, or an option is unknown.
+    """
+    if extract not in ("auto", "boxed", "answer_line") or policy not in ("exact", "dapo"):
+        raise UserError(f"check_math: extract={extract!r}, policy={policy!r}: see its documentation for the choices")
+    gold = _checked_gold(gold)
+    if not isinstance(response, str):
+        return _verdict("error", f"response is {type(response).__name__}, not text")
     text = after_thinking(response) if think else response
     if text is None:
         return _verdict("no_answer", "the thinking block is not closed")
-    found = find_answer(text, extract)
-    if found.answer is None:
-        return _verdict("no_answer", found.reason)
-    same = _same(gold, found.answer)
-    return _verdict("correct" if same else "wrong", found.answer[:200])
+    if policy == "dapo":
+        return check_dapo(gold, text, extract)
+    answer, reason = find_answer(text, extract)
+    if answer is None:
+        return _verdict("no_answer", reason)
+    same_answer = answers_equal(gold, answer)
+    if same_answer is None:
+        return _verdict("no_answer", "the answer is empty")
+    return _verdict("correct" if same_answer else "wrong", answer[:_DETAIL])
+
+
+def answers_equal(gold: str, answer: str) -> bool | None:
+    """Whether two answers without surrounding text are the same; None when `answer` is empty print.
+
+    Raises:
+      UserError: `gold` is empty print.
+    """
+    if (fast := _same_integer(gold, answer)) is not None:
+        return fast
+    if max(len(gold), len(answer)) > MAX_CHARACTERS:
+        return gold.split() == answer.split()
+    gold_tokens, tokens = tokenise(gold), tokenise(answer)
+    if not gold_tokens:
+        raise UserError("math row: field `answer`: is empty; correct the row or leave it out")
+    if not tokens:
+        return None
+    if key(gold_tokens) == key(tokens) or _same_words(gold_tokens, tokens):
+        return True
+    try:
+        return same(_tree(gold_tokens), _tree(tokens), Budget())
+    except (ParseFailure, NotScalar, TooBig, Undefined):
+        return False
 
 
 def _verdict(status: Status, detail: str) -> Verdict:
@@ -35,28 +92,39 @@ def _verdict(status: Status, detail: str) -> Verdict:
     return Verdict(passed, (passed,), float(passed), status, detail)
 
 
-def _same(gold: str, answer: str) -> bool:
-    gold, answer = _normalise(gold), _normalise(answer)
-    if gold == answer:
-        return True
-    a, b = _value(gold), _value(answer)
-    return a is not None and a == b
+def _checked_gold(gold: object) -> str:
+    if isinstance(gold, int | float) and not isinstance(gold, bool):
+        return str(gold)
+    if not isinstance(gold, str) or not gold.strip():
+        raise UserError(f"math row: field `answer`: is {gold!r}; it must hold an answer: correct the row or leave it out")
+    return gold
 
 
-def _normalise(text: str) -> str:
-    text = re.sub(r"\\+(?:boxed|fbox)\s*\{(.*)\}", r"\1", text, flags=re.DOTALL)
-    text = text.strip(" $.,;\n").replace("\u2212", "-").replace("\u2013", "-")
-    return " ".join(text.split())
-
-
-def _value(text: str) -> Fraction | None:
-    if len(text) > 400:
+def _same_integer(gold: str, answer: str) -> bool | None:
+    """The common case, without a parser; None when a side is no plain integer."""
+    a, b = _INTEGER.fullmatch(gold), _INTEGER.fullmatch(answer)
+    if a is None or b is None:
         return None
-    if _NUMBER.fullmatch(text):
-        return Fraction(text)
-    match = _FRACTION.fullmatch(text)
-    if match is None:
-        return None
-    sign, top, bottom, top2, bottom2 = match.groups()
-    top, bottom = int(top or top2), int(bottom or bottom2)
-    return None if bottom == 0 else Fraction(-top if sign == "-" else top, bottom)
+    return a.group(2) == b.group(2) and (a.group(1) == b.group(1) or a.group(2) == "0")
+
+
+def _same_words(gold: list[Token], answer: list[Token]) -> bool:
+    """Words compare as words, without case, where one side has any."""
+    if prose(gold) is None and prose(answer) is None:
+        return False
+    return spoken(gold) == spoken(answer)
+
+
+def _tree(tokens: list[Token]) -> Node:
+    """The parsed answer; a number with a base may have letters for digits."""
+    match = _BASE.fullmatch(key(tokens))
+    if match and tokens[0].kind != "sym":
+        sign, digits, base = match.groups()
+        if 2 <= int(base) <= 36 and not (len(digits) == 1 and digits.isalpha()):
+            return _signed_base(sign, digits, int(base))
+    return parse(tokens)
+
+
+def _signed_base(sign: str, digits: str, base: int) -> Node:
+    node = Node("base", (1, digits.upper().lstrip("0") or "0", base))
+    return Node("neg", (node,)) if sign == "-" else node

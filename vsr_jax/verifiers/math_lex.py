@@ -1,0 +1,215 @@
+"""Split a LaTeX answer into tokens, without what is only print: spacing, sizes, fonts, dollar signs."""
+
+import re
+from typing import NamedTuple
+
+from vsr_jax.verifiers.math_unicode import to_latex
+
+MAX_CHARACTERS = 4_000  # a longer answer is compared as a string only
+
+
+class Token(NamedTuple):
+    r"""One piece of an answer.
+
+    Attributes:
+      kind: `num`, `sym` (a letter or Greek letter), `word` (two or more letters), `cmd` (a macro or a function name),
+        `env` (`begin matrix`, `end matrix`) or `op` (a character, or one of `\{`, `\}`, `\\`).
+      value: its canonical spelling.
+      spaced: white space stands before it.
+      text: it stood in a text font.
+    """
+
+    kind: str
+    value: str
+    spaced: bool
+    text: bool
+
+
+_RAW = re.compile(
+    r"(?P<space>[\s~]+)"
+    r"|(?P<env>\\(?:begin|end)\s*\{[A-Za-z]+\*?\}(?:\s*\{[lcr|\s]*\})?)"
+    r"|(?P<cmd>\\(?:[A-Za-z]+|.|$))"
+    r"|(?P<num>[0-9]+(?:\.[0-9]+[eE]-?|[eE]\+?)[0-9]+(?![0-9.])|[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+    r"|(?P<word>[A-Za-z]+)|(?P<op><=|>=|!=|\*\*|.)",
+    re.DOTALL,
+)
+# Invisible material with its argument; line breaks with a length; delimiters that print nothing.
+_INVISIBLE = re.compile(r"\\[hv]?(?:phantom|space)\*?\s*(?:\{[^{}]*\}|\\?\S)|\\(?:left|right)\s*\.|(?<=\\\\)\s*\[[0-9.]+[a-z]{2}\]")
+# 12,\!650 and 12{,}650 and 2\ 039\ 191: groups of three digits whose separator is not a plain comma.
+_GROUPS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:(?:,\\!\s*|\\!,|\{,\}|\\[,;: ]|[ ~])[0-9]{3})+(?![0-9])")
+_SCIENTIFIC = re.compile(r"\s*([+-]?[0-9]+)e(-[0-9]+)\s*")
+
+_SILENT = frozenset(
+    r"\left \right \middle \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \Biggl \Biggr \displaystyle \textstyle"
+    r" \limits \nolimits \( \) \[ \] \! \$ \/ \boxed \fbox \mathstrut \strut \rm \bf \it \sf \tt".split()
+)
+_SPACES = frozenset([r"\,", r"\;", r"\:", r"\>", "\\ ", "\\\n", r"\quad", r"\qquad", r"\thinspace", r"\enspace", r"\newline"])
+_TEXT_FONTS = frozenset(
+    r"\text \textbf \textit \textrm \textnormal \textsf \texttt \textsc \emph \mbox \hbox \mathrm \mathsf \mathtt"
+    r" \operatorname".split()
+)
+_MATH_FONTS = frozenset(r"\mathbf \mathit \boldsymbol \bm \pmb \mathcal \mathscr \mathfrak \ensuremath".split())
+_OPERATORS = {
+    r"\cdot": "*", r"\times": "*", r"\ast": "*", r"\div": "/", r"\slash": "/", r"\lt": "<", r"\gt": ">", r"\colon": ":",
+    r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\lbrack": "[", r"\rbrack": "]", r"\lparen": "(", r"\rparen": ")",
+    r"\langle": "(", r"\rangle": ")", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\{": r"\{", r"\}": r"\}", r"\%": "%",
+    "\\\\": "\\\\", r"\cr": "\\\\", r"\prime": "'", r"\&": "&", r"\_": "_", r"\#": "#", "**": "^",
+}  # fmt: skip
+_COMMANDS = {
+    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "le": "leq", "leqslant": "leq",
+    "ge": "geq", "geqslant": "geq", "ne": "neq", "<=": "leq", ">=": "geq", "!=": "neq", "varnothing": "emptyset",
+    "backslash": "setminus", "smallsetminus": "setminus", "simeq": "approx", "sim": "approx", "doteq": "approx", "tg": "tan",
+    "ctg": "cot", "lg": "log", "lor": "or", "vee": "or", "land": "and", "wedge": "and", "varphi": "phi",
+    "varepsilon": "epsilon", "degree": "circ", "textdegree": "circ", "ldots": "dots", "cdots": "dots", "dotsc": "dots",
+    "infinity": "infty", "inf": "infty", "oo": "infty", "union": "cup", "asin": "arcsin", "acos": "arccos", "atan": "arctan",
+    "textpercent": "%",
+}  # fmt: skip
+_ENVIRONMENTS = {"array": "matrix", "vmatrix": "vmatrix", "Vmatrix": "vmatrix"}
+FUNCTIONS = frozenset(
+    "sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh log ln exp gcd lcm min max det".split()
+)
+GREEK = frozenset(
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega Gamma"
+    " Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar vartheta nabla partial star bullet".split()
+)
+# Names that mean the same without a backslash.
+_PLAIN = FUNCTIONS | {"pi", "sqrt", "or", "and", "infinity", "infty", "inf", "union", "asin", "acos", "atan"}
+
+
+def tokenise(text: str) -> list[Token]:
+    r"""The tokens of an answer; linear in its length, never raises.
+
+    Fonts vanish and leave a mark on their tokens: `\text{13}` is the number 13, `6\text{ cm}` a number and a word.
+    """
+    text = _GROUPS.sub(_digits, _INVISIBLE.sub(" ", to_latex(text)))
+    text = _SCIENTIFIC.sub(r"\1.0e\2", text) if _SCIENTIFIC.fullmatch(text) else text
+    tokens: list[Token] = []
+    braces: list[str] = []  # for each open brace: the font it belongs to, or ""
+    texts = 0  # how many of them are text fonts
+    font = ""  # a font that waits for its argument
+    spaced = False
+    for match in _RAW.finditer(text):
+        kind, raw = str(match.lastgroup), match.group()
+        if kind == "space" or raw in _SPACES:
+            spaced = True
+            continue
+        if raw in _SILENT or raw == "$":
+            continue
+        if raw in _TEXT_FONTS or raw in _MATH_FONTS:
+            font = "text" if raw in _TEXT_FONTS else "math"
+            continue
+        if raw == "{":
+            braces.append(font)
+            texts += font == "text"
+            if font:
+                font = ""
+                continue
+        elif raw == "}" and braces:
+            closed = braces.pop()
+            texts -= closed == "text"
+            if closed:
+                continue
+        tokens += _tokens(kind, raw, spaced, texts > 0 or font == "text")
+        font, spaced = "", False
+    return _trim(_unions(tokens))
+
+
+def _digits(match: re.Match[str]) -> str:
+    return "".join(character for character in match.group() if character in "0123456789")
+
+
+def _tokens(kind: str, raw: str, spaced: bool, text: bool) -> list[Token]:
+    if kind == "num":
+        return [Token("num", raw, spaced, text)]
+    if kind == "env":
+        side, name = re.findall("[A-Za-z]+", raw)[:2]
+        name = _ENVIRONMENTS.get(name, "matrix" if name.endswith("matrix") else name)
+        return [Token("env", f"{side} {name}", spaced, text)]
+    if raw in _OPERATORS:
+        return [Token("op", _OPERATORS[raw], spaced, text)]
+    if kind == "cmd" or raw in _COMMANDS and kind == "op":
+        name = raw.lstrip("\\")
+        name = _COMMANDS.get(name, name)
+        return [Token("op" if name == "%" else "sym" if name in GREEK else "cmd", name, spaced, text)]
+    if kind == "op":
+        return [Token("op", raw, spaced, text)]
+    return _word(raw, spaced, text)
+
+
+def _word(raw: str, spaced: bool, text: bool) -> list[Token]:
+    lower = raw.lower()
+    if lower in _PLAIN and not (text and lower in ("min", "max")):
+        return [Token("cmd", _COMMANDS.get(lower, lower), spaced, text)]
+    if raw in GREEK and len(raw) > 2:
+        return [Token("sym", raw, spaced, text)]
+    if len(raw) == 1:
+        return [Token("sym", raw, spaced, text)]
+    return [Token("word", raw, spaced, text)]
+
+
+def _unions(tokens: list[Token]) -> list[Token]:
+    """Reads a letter U between brackets, as in `(1,2) U (3,4)`, as a union."""
+    for index in range(1, len(tokens) - 1):
+        token = tokens[index]
+        if token.value == "U" and tokens[index - 1].value in (")", "]", r"\}") and tokens[index + 1].value in ("(", "[", r"\{"):
+            tokens[index] = Token("cmd", "cup", token.spaced, False)
+    return tokens
+
+
+_LEAD = re.compile(r"(?:(?:hence|thus|so|therefore),?)?(?:the|my|our)?(?:final|correct)?answer(?:is|:|=)*")
+_CLOSING_MARKS = frozenset(".,;:*`")
+
+
+def _trim(tokens: list[Token]) -> list[Token]:
+    """Drops closing punctuation, and an opening such as `The answer is`."""
+    while tokens and tokens[-1].kind == "op" and tokens[-1].value in _CLOSING_MARKS:
+        tokens.pop()
+    start = 0
+    while start < min(len(tokens), 8) and (tokens[start].kind == "word" or tokens[start].value in (",", ":", "=")):
+        start += 1
+    if start and _LEAD.fullmatch("".join(token.value for token in tokens[:start]).lower()) and start < len(tokens):
+        tokens = tokens[start:]
+    count = _wrappers(tokens)
+    return tokens[count : len(tokens) - count]
+
+
+def _wrappers(tokens: list[Token]) -> int:
+    """How many pairs of braces enclose all tokens; one pass, whatever their number."""
+    partner: dict[int, int] = {}
+    opened: list[int] = []
+    for index, token in enumerate(tokens):
+        if token.value == "{":
+            opened.append(index)
+        elif token.value == "}" and opened:
+            partner[opened.pop()] = index
+    count = 0
+    while partner.get(count) == len(tokens) - 1 - count and count + 1 < partner[count]:
+        count += 1
+    return count
+
+
+def key(tokens: list[Token]) -> str:
+    """One canonical string: equal keys mean that two answers are the same text up to print."""
+    parts = []
+    previous = ""
+    for kind, value, spaced, _ in tokens:
+        if kind == "num":
+            value = value.rstrip(".") if value.endswith(".") else value
+            if spaced and previous == "num":
+                parts.append(" ")
+        parts.append("\\" + value if kind == "cmd" else value)
+        previous = kind
+    return "".join(parts)
+
+
+def prose(tokens: list[Token]) -> str | None:
+    """The words of an answer that has any, without case, full stops, quotes and outer brackets; None without words."""
+    if not any(token.kind == "word" or (token.text and token.kind == "sym") for token in tokens):
+        return None
+    return spoken(tokens)
+
+
+def spoken(tokens: list[Token]) -> str:
+    """`prose` of an answer that may have no words."""
+    text = "".join(value for kind, value, _, _ in tokens if not (kind == "op" and value in "{}.'\"`")).lower()
+    return text[1:-1] if text.startswith("(") and text.endswith(")") else text

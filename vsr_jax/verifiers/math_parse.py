@@ -1,0 +1,173 @@
+"""A recursive-descent parser from tokens to a tree; what it does not know makes the whole answer unparsed."""
+
+from fractions import Fraction
+
+from vsr_jax.verifiers.math_atoms import AtomParser, product
+from vsr_jax.verifiers.math_lex import Token
+from vsr_jax.verifiers.math_node import Node, ParseFailure
+from vsr_jax.verifiers.math_units import LETTERS, SCALES, SHAPES, canonical_unit
+
+MAX_TOKENS = 1_000
+MAX_UNIONS = 40
+_RELATIONS = {"=": "=", "<": "<", ">": ">", "leq": "<=", "geq": ">=", "neq": "!=", "approx": "~", "equiv": "=", "in": "in"}
+_CLOSERS = frozenset([")", "]", "}", r"\}", "&", "\\\\"])
+
+
+def parse(tokens: list[Token]) -> Node:
+    """The tree of an answer.
+
+    Raises:
+      ParseFailure: a token is left over, unknown or misplaced, or the nesting is too deep.
+    """
+    if not tokens or len(tokens) > MAX_TOKENS:
+        raise ParseFailure("empty or too long")
+    parser = AnswerParser(tokens)
+    node = parser.items()
+    if parser.token is not None:
+        raise ParseFailure(f"left over: {parser.token.value}")
+    return node
+
+
+class AnswerParser(AtomParser):
+    """The levels above atoms: lists, relations, unions, sums, products."""
+
+    def items(self) -> Node:
+        """A list separated by commas, semicolons, `and`, `or`; a single item stands for itself."""
+        self.deeper()
+        parts: list[Node] = []
+        joiners: set[str] = set()
+        while True:
+            joiner = self.separator()
+            if self.token is None or self.closes(self.token):
+                break
+            if parts:
+                if not joiner:
+                    raise ParseFailure(f"unexpected {self.token.value}")
+                joiners.add(joiner)
+            parts.append(self.relation())
+        self.shallower()
+        if not parts:
+            raise ParseFailure("nothing between brackets")
+        if len(parts) == 1:
+            return parts[0]
+        joiner = "or" if "or" in joiners else "and" if "and" in joiners else ","
+        return Node("bag", (joiner, *parts))
+
+    def closes(self, token: Token) -> bool:
+        """Whether a token ends the list that it follows."""
+        if token.kind == "env":
+            return token.value.startswith("end ")
+        if token.value in _CLOSERS:
+            return True
+        return (token.value == "|" and self.bars > 0) or (token.value in (":", "mid") and self.in_set)
+
+    def separator(self) -> str:
+        """Skips separators; the strongest word among them, else a comma, else nothing."""
+        found = ""
+        while self.token is not None and (self.token.value in (",", ";") or self.token.value in ("or", "and")):
+            if self.token.value in ("or", "and"):
+                found = self.token.value
+            found = found or ","
+            self.advance()
+        return found
+
+    def relation(self) -> Node:
+        """Sides joined by = < > and the like, a ratio a:b, or a single side."""
+        if self.token is not None and self.token.value in ("=", "approx"):
+            self.advance()
+        sides = [self.sets()]
+        relations: list[str] = []
+        while self.token is not None and self.token.kind != "word" and self.token.value in _RELATIONS:
+            relations.append(_RELATIONS[self.take().value])
+            if relations[-1] in "<>" and self.at("="):
+                self.advance()
+                relations[-1] += "="
+            sides.append(self.sets())
+        if relations:
+            return Node("rel", (tuple(relations), *sides))
+        while self.at(":") and not self.in_set:
+            self.advance()
+            sides.append(self.sum())
+        return Node("ratio", tuple(sides)) if len(sides) > 1 else sides[0]
+
+    def sets(self) -> Node:
+        """Sums joined by union, intersection or set difference."""
+        node = self.sum()
+        count = 0
+        while self.token is not None and self.token.value in ("cup", "cap", "setminus"):
+            count += 1
+            if count > MAX_UNIONS:
+                raise ParseFailure("too many sets")
+            node = Node(self.take().value, (node, self.sum()))
+        return node
+
+    def sum(self) -> Node:
+        """Signed terms, then a unit."""
+        self.deeper()
+        terms = [self.signed_term()]
+        while self.token is not None and self.token.value in ("+", "-", "pm", "mp"):
+            sign = self.take().value
+            term = self.term()
+            terms.append(term if sign == "+" else Node({"-": "neg"}.get(sign, sign), (term,)))
+        node = Node("add", tuple(terms)) if len(terms) > 1 else terms[0]
+        self.shallower()
+        return self.unit(node)
+
+    def signed_term(self) -> Node:
+        """A term with an optional sign, or two of them."""
+        return self.signed(self.term)
+
+    def term(self) -> Node:
+        """Factors joined by a product sign, a slash, or nothing."""
+        self.deeper()
+        above, below = [self.factor()], []
+        while self.token is not None:
+            if self.at("*"):
+                self.advance()
+                above.append(self.signed(self.factor))
+            elif self.at("/"):
+                self.advance()
+                below.append(self.signed(self.factor))
+            elif self.starts_factor():
+                above.append(self.factor())
+            else:
+                break
+        self.shallower()
+        return Node("div", (product(above), product(below))) if below else product(above)
+
+    def unit(self, node: Node) -> Node:
+        """Words behind a quantity: a unit with its power, `degrees`, `percent`, or a scale such as `million`."""
+        words: list[str] = []
+        while self.token is not None and self.is_unit(self.token, bool(words)):
+            token = self.take()
+            if token.kind == "op":  # a full stop, or `per`
+                continue
+            word = token.value.lower() if len(token.value) > 1 else token.value
+            if word in SCALES:
+                node = Node("mul", (node, Node("num", (Fraction(SCALES[word]),))))
+            elif word in ("degree", "degrees"):
+                node = Node("deg", (node,))
+            elif word in ("percent", "percents"):
+                node = Node("pct", (node,))
+            else:
+                words.append(token.value)
+                if self.at("^"):
+                    self.advance()
+                    self.exponent()
+        words = [word for word in words if word.lower() not in SHAPES]
+        if not words:
+            return node
+        return Node("unit", (node, canonical_unit(words[0]) or "" if len(words) == 1 else ""))
+
+    def is_unit(self, token: Token, started: bool) -> bool:
+        """Whether a token behind a quantity names its unit."""
+        if token.kind == "word":
+            known = token.text or canonical_unit(token.value) is not None or (started and token.value.lower() in SHAPES)
+            return known or self.is_prose(token)
+        if token.kind == "sym":
+            return token.text and (started or token.value in LETTERS)
+        return started and token.value in ("/", ".") and self.ahead(1) is not None and self.is_unit_word(self.ahead(1))
+
+    def is_unit_word(self, token: Token | None) -> bool:
+        """Whether a unit may go on with this token."""
+        return token is not None and (token.kind == "word" or token.kind == "sym" and token.text)

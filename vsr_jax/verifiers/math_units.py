@@ -1,0 +1,50 @@
+"""Names that follow a number: units of measurement, scale words and number words."""
+
+# canonical name: other spellings (a plural s is understood)
+_TABLE = """
+mm: millimeter millimetre
+cm: centimeter centimetre centimeters
+m: meter metre
+km: kilometer kilometre
+in: inch inches
+ft: foot feet
+yd: yard
+mi: mile
+mg: milligram
+g: gram gm
+kg: kilogram kgs
+lb: pound
+oz: ounce
+ml: milliliter millilitre mL
+l: liter litre L
+gal: gallon
+s: second sec
+min: minute mins
+h: hour hr
+day:
+week:
+month:
+year: yr
+mph:
+kph: kmh
+cent:
+dollar: usd
+euro: eur
+acre:
+"""
+_KNOWN: dict[str, str] = {}
+for _line in _TABLE.strip().splitlines():
+    _name, _others = _line.split(":")
+    for _word in (_name, *_others.split()):
+        _KNOWN[_word] = _KNOWN[_word + "s"] = _name
+
+SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+NUMBER_WORDS = {word: value for value, word in enumerate([*_NUMBERS.split(), "eighteen", "nineteen", "twenty"])}
+SHAPES = frozenset("square squared cubic cubed sq cu units unit per".split())
+LETTERS = frozenset("m s g h l L N J W V K C F".split())
+
+
+def canonical_unit(word: str) -> str | None:
+    """The canonical name of a unit in the table, else None. Case counts for none of them but `L`."""
+    return _KNOWN.get(word) or _KNOWN.get(word.lower())
