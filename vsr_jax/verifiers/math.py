@@ -9,6 +9,7 @@ from typing import Literal
 
 from vsr_jax.errors import UserError
 from vsr_jax.verifiers.dapo import check_dapo
+from vsr_jax.verifiers.math_atoms import based
 from vsr_jax.verifiers.math_compare import same
 from vsr_jax.verifiers.math_exact import Budget, TooBig, Undefined
 from vsr_jax.verifiers.math_extract import Extract, after_thinking, find_answer
@@ -21,7 +22,7 @@ from vsr_jax.verifiers.types import Status, Verdict
 Policy = Literal["exact", "dapo"]
 
 _INTEGER = re.compile(r"\s*(-?)0*([0-9]{1,300})\s*")
-_BASE = re.compile(r"([+-]?)\(?([0-9A-Za-z]*[0-9][0-9A-Za-z]*)\)?_\{?([0-9]{1,2})\}?")
+_BASE = re.compile(r"([+-]?)\(?([0-9A-Za-z]+)\)?_\{?([0-9]{1,2})\}?")
 _DETAIL = 200
 
 
@@ -117,14 +118,9 @@ def _same_words(gold: list[Token], answer: list[Token]) -> bool:
 
 def _tree(tokens: list[Token]) -> Node:
     """The parsed answer; a number with a base may have letters for digits."""
-    match = _BASE.fullmatch(key(tokens))
-    if match and tokens[0].kind != "sym":
+    match = _BASE.fullmatch(key(tokens[-40:]))
+    if match and len(tokens) <= 40 and any(digit in "0123456789" for digit in match.group(2)):
         sign, digits, base = match.groups()
-        if 2 <= int(base) <= 36 and not (len(digits) == 1 and digits.isalpha()):
-            return _signed_base(sign, digits, int(base))
+        node = based(digits, int(base))
+        return Node("neg", (node,)) if sign == "-" else node
     return parse(tokens)
-
-
-def _signed_base(sign: str, digits: str, base: int) -> Node:
-    node = Node("base", (1, digits.upper().lstrip("0") or "0", base))
-    return Node("neg", (node,)) if sign == "-" else node

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from vsr_jax.verifiers.math_lex import FUNCTIONS, Token, key
-from vsr_jax.verifiers.math_node import Node, ParseFailure
+from vsr_jax.verifiers.math_node import CALLABLE, Node, ParseFailure
 from vsr_jax.verifiers.math_units import NUMBER_WORDS, canonical_unit
 
 MAX_DEPTH = 120  # about thirty nested brackets
@@ -20,7 +20,6 @@ _FACTOR_COMMANDS = (
 )
 _PAIRS = {"lfloor": "rfloor", "lceil": "rceil"}
 _CONSTANTS = {"e": "e", "i": "i"}
-_CALLABLE = frozenset("fgh")
 
 
 class AtomParser:
@@ -199,9 +198,7 @@ class AtomParser:
         if node.op == "num":
             base = NUMBER_WORDS.get(label.lower(), int(label) if label.isdecimal() and len(label) < 3 else 0)
             digits = self.tokens[start - 2].value
-            if not 2 <= base <= 36 or not digits.isdecimal():
-                raise ParseFailure("not a base")
-            return Node("base", (1, digits.lstrip("0") or "0", base))
+            return based(digits, base)
         if node.op == "sym":
             return Node("sym", (f"{node.args[0]}_{label}",))
         raise ParseFailure("subscript of an expression")
@@ -280,7 +277,7 @@ class AtomParser:
         name = token.value
         if name in _CONSTANTS:
             return Node("const", (name,))
-        if name in _CALLABLE and self.at("("):
+        if name in CALLABLE and self.at("("):
             self.advance()
             arguments = self.enclosed(")")
             return Node("fn", (name, *(arguments.args[1:] if arguments.op == "bag" else (arguments,))))
@@ -511,6 +508,17 @@ class AtomParser:
 def product(factors: list[Node]) -> Node:
     """A product; a single factor stands for itself."""
     return Node("mul", tuple(factors)) if len(factors) > 1 else factors[0]
+
+
+def based(digits: str, base: int) -> Node:
+    """A number written in a base.
+
+    Raises:
+      ParseFailure: the base is out of range, or a digit is not one of it.
+    """
+    if not 2 <= base <= 36 or not digits.isalnum() or any(int(digit, 36) >= base for digit in digits):
+        raise ParseFailure("not a number in this base")
+    return Node("base", (digits.upper().lstrip("0") or "0", base))
 
 
 def _integer(digits: str) -> Node:

@@ -194,10 +194,11 @@ def _match(expected: list[Node], found: list[Node], budget: Budget) -> bool:
 
 
 def _same_tuple(gold: Node, answer: Node, budget: Budget) -> bool:
-    """Items in order. Two items may be an interval, so their brackets count; longer ones are points."""
+    """Items in order. Two items may be an interval, so their brackets count; more are a point in either kind."""
     if gold.op != answer.op or len(gold.args) != len(answer.args):
         return False
-    if len(gold.args) == 4 and gold.args[:2] != answer.args[:2]:
+    brackets = gold.args[:2], answer.args[:2]
+    if brackets[0] != brackets[1] and (len(gold.args) == 4 or not set(brackets) <= {("(", ")"), ("[", "]")}):
         return False
     return all(_same_end(g, a, budget) for g, a in zip(gold.args[2:], answer.args[2:], strict=True))
 
@@ -240,7 +241,7 @@ def _same_matrix(gold: Node, answer: Node, budget: Budget) -> bool:
 
 
 def _same_ratio(gold: Node, answer: Node, budget: Budget) -> bool:
-    """Proportional parts; a pair that reads as a time of day must be the same time."""
+    """Proportional parts; a gold that reads as a time of day is that time only."""
     parts = [node.args if node.op == "ratio" else _fraction(node) for node in (gold, answer)]
     if parts[0] is None or parts[1] is None or len(parts[0]) != len(parts[1]):
         return False
@@ -248,7 +249,7 @@ def _same_ratio(gold: Node, answer: Node, budget: Budget) -> bool:
         equal(Node("mul", (parts[0][i], parts[1][i + 1])), Node("mul", (parts[0][i + 1], parts[1][i])), budget)
         for i in range(len(parts[0]) - 1)
     ]
-    if _is_time(gold) or _is_time(answer):
+    if _is_time(gold):
         return gold.op == answer.op and all(equal(g, a, budget) for g, a in zip(*parts, strict=True))
     return all(crossed)
 
@@ -272,9 +273,11 @@ def _same_relation(gold: Node, answer: Node, budget: Budget) -> bool:
     if gold.op == "rel" and answer.op == "rel":
         return _same_statement(gold, answer, budget)
     if gold.op == "rel":
-        value = _stated_value(gold, answer, budget)
+        # x = 5 is answered by 5, and the equation of a circle is not answered by its right side.
+        named = any(side.op in ("sym", "fn", "tuple") for side in gold.args[1:]) or not names(gold)
+        value = _stated_value(gold, budget) if named else None
         return value is not None and same(value, answer, budget)
-    value = _stated_value(answer, gold, budget)
+    value = _stated_value(answer, budget)
     return value is not None and same(gold, value, budget)
 
 
@@ -297,7 +300,7 @@ def _close_sides(node: Node, budget: Budget) -> list[Node]:
     return values
 
 
-def _stated_value(statement: Node, other: Node, budget: Budget) -> Node | None:
+def _stated_value(statement: Node, budget: Budget) -> Node | None:
     """What an equation says a quantity is: `5` for `x = 5`, `m + n = 5` and `5 = x`; None for other statements."""
     relations, *sides = statement.args
     if relations == ("in",):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 MAX_BITS = 40_000  # of any numerator or denominator: about 12,000 digits
 MAX_TERMS = 300
 MAX_FACTORIAL = 3_000
+_PAIR_COST = 8  # microseconds to multiply two terms
 _TRIAL_LIMIT = 10_000
 _MAX_PRIME_BITS = 4_000
 _ONE = Fraction(1)
@@ -279,7 +280,7 @@ def _mul(a: Sum, b: Sum, budget: Budget) -> Sum:
         return b
     if b is ONE:
         return a
-    budget.spend(len(a) * len(b))
+    budget.spend(_PAIR_COST * len(a) * len(b))
     result: dict[Monomial, Fraction] = {}
     for left, c in a.items():
         for right, d in b.items():

@@ -16,10 +16,13 @@ One node type; `op` says what `args` holds:
   matrix   "matrix" or "vmatrix" or another environment, then rows (tuples of nodes)
   rel      a tuple of relation names, then one node more than there are relations
   ratio    two or more nodes
-  base     sign (1 or -1), digits (str), base (int)
+  base     digits (str), base (int)
 """
 
 from typing import Any, NamedTuple
+
+
+CALLABLE = frozenset("fgh")  # f(x) is an application, x(x + 1) a product
 
 
 class Node(NamedTuple):

@@ -70,7 +70,7 @@ class Numeric:
                 raise NotScalar
             return {"pi": mp.mpf(mp.pi), "e": mp.mpf(mp.e), "i": mp.mpc(0, 1)}[args[0]]
         if op == "base":
-            return mp.mpf(args[0] * int(args[1], args[2]))
+            return mp.mpf(int(*args))
         values = [self._evaluate(argument, point) for argument in args if isinstance(argument, Node)]
         if op == "fn":
             return self.function(args[0], values)

@@ -72,23 +72,26 @@ class AnswerParser(AtomParser):
         return found
 
     def relation(self) -> Node:
-        """Sides joined by = < > and the like, a ratio a:b, or a single side."""
+        """Sides joined by = < > and the like, or a single side."""
         if self.token is not None and self.token.value in ("=", "approx"):
             self.advance()
-        sides = [self.sets()]
+        sides = [self.side()]
         relations: list[str] = []
         while self.token is not None and self.token.kind != "word" and self.token.value in _RELATIONS:
             relations.append(_RELATIONS[self.take().value])
             if relations[-1] in "<>" and self.at("="):
                 self.advance()
                 relations[-1] += "="
-            sides.append(self.sets())
-        if relations:
-            return Node("rel", (tuple(relations), *sides))
+            sides.append(self.side())
+        return Node("rel", (tuple(relations), *sides)) if relations else sides[0]
+
+    def side(self) -> Node:
+        """A ratio a:b, or a single part."""
+        parts = [self.sets()]
         while self.at(":") and not self.in_set:
             self.advance()
-            sides.append(self.sum())
-        return Node("ratio", tuple(sides)) if len(sides) > 1 else sides[0]
+            parts.append(self.sum())
+        return Node("ratio", tuple(parts)) if len(parts) > 1 else parts[0]
 
     def sets(self) -> Node:
         """Sums joined by union, intersection or set difference."""

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from vsr_jax.verifiers.math_exact import Budget
-from vsr_jax.verifiers.math_node import Node
+from vsr_jax.verifiers.math_node import CALLABLE, Node
 from vsr_jax.verifiers.math_scalar import compare
 from vsr_jax.verifiers.math_value import NotScalar, names
 
@@ -72,7 +72,7 @@ def region(node: Node, budget: Budget) -> Region | None:
 
 def _plain(label: Node) -> bool:
     """x or f(x): a quantity whose range is the answer."""
-    return label.op == "sym" or (label.op == "fn" and label.args[0] in ("f", "g", "h"))
+    return label.op == "sym" or (label.op == "fn" and label.args[0] in CALLABLE)
 
 
 def _region(node: Node, budget: Budget) -> Region | None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from vsr_jax.verifiers import math_exact as exact
 from vsr_jax.verifiers.math_exact import MAX_FACTORIAL, Budget, Exact, TooBig, Undefined
-from vsr_jax.verifiers.math_node import Node
+from vsr_jax.verifiers.math_node import CALLABLE, Node
 
 Point = Mapping[str, Fraction]
 
@@ -16,12 +16,12 @@ class NotScalar(Exception):
 
 
 def names(node: Node) -> set[str]:
-    """The free names of a tree."""
+    """The free names of a tree, applied functions such as f included."""
     found: set[str] = set()
     stack = [node]
     while stack:
         current = stack.pop()
-        if current.op == "sym":
+        if current.op == "sym" or (current.op == "fn" and current.args[0] in CALLABLE):
             found.add(current.args[0])
         stack.extend(current.children())
     return found
@@ -44,7 +44,7 @@ def evaluate(node: Node, point: Point, budget: Budget) -> Exact:
     if op == "const":
         return _constant(args[0])
     if op == "base":
-        return exact.rational(Fraction(args[0] * int(args[1], args[2])))
+        return exact.rational(Fraction(int(*args)))
     if op == "fn":
         return _function(args[0], [evaluate(argument, point, budget) for argument in args[1:]], budget)
     if op not in _OPERATIONS:
