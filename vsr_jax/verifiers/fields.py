@@ -16,6 +16,7 @@ from vsr_jax.verifiers.text import LANGUAGES
 Count = Annotated[int, "a whole number of at least 0"]
 Ordinal = Annotated[int, "a whole number of at least 1"]
 Filled = Annotated[str, "a text that is not blank"]
+Word = Annotated[str, "a text that is not blank, or a list that starts with one"]
 Phrase = Annotated[str, "a text"]
 Phrases = Annotated[tuple[str, ...], "a list of texts that are not blank, with at least one"]
 Letter = Annotated[str, "a single character that is not blank"]
@@ -35,6 +36,12 @@ def _text(value: Any, least: int = 0) -> Any:
     return value if isinstance(value, str) and len(value.strip()) >= least else _MISSING
 
 
+def _word(value: Any) -> Any:
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    word = _text(first, 1)
+    return word if word is _MISSING else word.strip()
+
+
 def _phrases(value: Any) -> Any:
     listed = isinstance(value, list | tuple) and len(value) > 0
     return tuple(value) if listed and all(_text(item, 1) is not _MISSING for item in value) else _MISSING
@@ -44,6 +51,7 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     Count: lambda value: _whole(value, 0),
     Ordinal: lambda value: _whole(value, 1),
     Filled: lambda value: _text(value, 1),
+    Word: _word,
     Phrase: _text,
     Phrases: _phrases,
     Letter: lambda value: value if isinstance(value, str) and len(value) == 1 and value.strip() else _MISSING,

@@ -9,7 +9,7 @@ The reference reading is the default, since published scores were made with it; 
 lists where it contradicts the instruction that the model was given.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -23,34 +23,47 @@ Suite = Literal["ifeval", "iftrain", "ifbench", "ifbench_2025", "mathif", "reaso
 Level = Literal["strict", "loose"]
 Reading = Literal["reference", "intent"]
 
-# Suite to module, and to the tables of each reading; a later table wins.
-_SUITES: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
-    "ifeval": ("ifeval", {"reference": ("IFEVAL",), "intent": ("IFEVAL", "IFEVAL_INTENT")}),
-    "iftrain": ("iftrain", {"reference": ("IFTRAIN",), "intent": ("IFTRAIN", "IFTRAIN_INTENT")}),
-    "ifbench": ("ifbench", {"reference": ("IFBENCH",), "intent": ("IFBENCH", "IFBENCH_INTENT")}),
-    "ifbench_2025": ("ifbench", {"reference": ("IFBENCH_2025",), "intent": ("IFBENCH", "IFBENCH_INTENT")}),
-    "mathif": ("mathif", {"reference": ("MATHIF",), "intent": ("MATHIF", "MATHIF_INTENT")}),
-    "reasonif": ("reasonif", {"reference": ("REASONIF",), "intent": ("REASONIF", "REASONIF_INTENT")}),
+# The tables of each suite and reading; a later table wins.
+_TABLES: dict[str, dict[str, tuple[str, ...]]] = {
+    "ifeval": {"reference": ("ifeval.IFEVAL",), "intent": ("ifeval.IFEVAL", "ifeval.IFEVAL_INTENT")},
+    "iftrain": {"reference": ("iftrain.IFTRAIN",), "intent": ("iftrain.IFTRAIN", "iftrain_intent.IFTRAIN_INTENT")},
+    "ifbench": {"reference": ("ifbench.IFBENCH",), "intent": ("ifbench.IFBENCH", "ifbench.IFBENCH_INTENT")},
+    "ifbench_2025": {"reference": ("ifbench.IFBENCH_2025",), "intent": ("ifbench.IFBENCH", "ifbench.IFBENCH_INTENT")},
+    "mathif": {"reference": ("mathif.MATHIF",), "intent": ("mathif.MATHIF", "mathif.MATHIF_INTENT")},
+    "reasonif": {"reference": ("reasonif.REASONIF",), "intent": ("reasonif.REASONIF",)},
 }
 
 
 @cache
 def _checks(suite: str, reading: str) -> Mapping[str, Check]:
-    if suite not in _SUITES:
-        raise UserError(f"unknown instruction suite {suite!r}; choose one of {', '.join(_SUITES)}")
-    module_name, readings = _SUITES[suite]
-    if reading not in readings:
-        raise UserError(f"unknown reading {reading!r}; choose one of {', '.join(readings)}")
-    module = import_module(f"vsr_jax.verifiers.{module_name}")
+    if suite not in _TABLES:
+        raise UserError(f"unknown instruction suite {suite!r}; choose one of {', '.join(_TABLES)}")
+    if reading not in _TABLES[suite]:
+        raise UserError(f"unknown reading {reading!r}; choose one of {', '.join(_TABLES[suite])}")
     table: dict[str, Check] = {}
-    for name in readings[reading]:
-        table.update({key: describe(function) for key, function in getattr(module, name).items()})
+    for place in _TABLES[suite][reading]:
+        module, name = place.split(".")
+        functions = getattr(import_module(f"vsr_jax.verifiers.{module}"), name)
+        table.update({key: describe(function) for key, function in functions.items()})
     return MappingProxyType(table)
 
 
 def instruction_ids(suite: Suite = "ifeval") -> tuple[str, ...]:
     """The ids that a suite knows, sorted."""
     return tuple(sorted(_checks(suite, "reference")))
+
+
+def unsatisfiable(ids: Iterable[str], *, suite: Suite = "iftrain", reading: Reading = "reference") -> dict[str, str]:
+    """The ids among `ids` that pay hardly any compliant response, each with the reason.
+
+    Such an instruction is a dead constraint in training: print what this returns beside the
+    reading that was chosen.
+    """
+    if suite != "iftrain" or reading != "reference":
+        return {}
+    from vsr_jax.verifiers.iftrain import UNSATISFIABLE
+
+    return {name: UNSATISFIABLE[name] for name in sorted(set(ids)) if name in UNSATISFIABLE}
 
 
 def loose_variants(response: str) -> tuple[str, ...]:

