@@ -137,7 +137,7 @@ def words_position_2025(response: str, *, keyword: Filled) -> bool:
 
 def words_position_by_words(response: str, *, keyword: Filled) -> bool:
     """The second word and the second to last are the keyword in any case, whatever marks stand around them."""
-    wanted = keyword.strip().lower()
+    wanted = _without_marks(keyword.lower())
     words = [word for word in map(_without_marks, response.lower().split()) if word]
     return len(words) >= 2 and words[1] == words[-2] == wanted
 
