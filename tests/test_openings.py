@@ -107,6 +107,10 @@ class TestConstraintSurface:
         text = "River lantern, lantern river."
         assert support.classify_opening(text, prompt_kind="instructions", keywords=self.keywords) == "CSI"
 
+    def test_a_keyword_asked_for_twice_is_one(self):
+        words = {"prompt_kind": "instructions", "keywords": ("river", "river")}
+        assert support.classify_opening("The river runs.", **words) == "Other"
+
     def test_a_keyword_with_symbols_is_text_not_a_pattern(self):
         assert support.classify_opening("c++ river", prompt_kind="instructions", keywords=self.keywords) == "CSI"
 
