@@ -123,7 +123,7 @@ def test_shares_are_those_of_the_world(examples):
         measured = np.mean([example.opening == opening for example in math])
         assert measured == pytest.approx(share, abs=0.04)
     for kind in ("inst", "mix"):
-        ended = [bool(example.complies) for example in examples if example.kind == kind and example.ends]
+        ended = [float(bool(example.complies)) for example in examples if example.kind == kind and example.ends]
         assert np.mean(ended) == pytest.approx(micro.DEFAULT.compliance, abs=0.05)
 
 
@@ -143,7 +143,7 @@ def test_chain_errors_propagate_at_the_stated_rate():
     assert errors / steps == pytest.approx(micro.DEFAULT.step_error, abs=0.01)
     # A wrong step can be undone by a later one (times zero), so accuracy lies a little above.
     expected = np.mean([(1 - micro.DEFAULT.step_error) ** e.response.count("=") for e in plain])
-    assert expected - 0.01 < np.mean([e.correct for e in plain]) < expected + 0.06
+    assert expected - 0.01 < np.mean([bool(e.correct) for e in plain]) < expected + 0.06
 
 
 def test_the_drill_is_correct_chains_only():
