@@ -9,11 +9,11 @@ from typing import Literal
 
 from vsr_jax.errors import UserError
 from vsr_jax.verifiers.dapo import check_dapo
-from vsr_jax.verifiers.math_atoms import based
 from vsr_jax.verifiers.math_compare import same
 from vsr_jax.verifiers.math_exact import Budget, TooBig, Undefined
 from vsr_jax.verifiers.math_extract import Extract, after_thinking, find_answer
 from vsr_jax.verifiers.math_lex import MAX_CHARACTERS, Token, key, prose, spoken, tokenise
+from vsr_jax.verifiers.math_macros import based
 from vsr_jax.verifiers.math_node import Node, ParseFailure
 from vsr_jax.verifiers.math_parse import parse
 from vsr_jax.verifiers.math_value import NotScalar

@@ -7,7 +7,7 @@ from vsr_jax.verifiers import math_exact as exact
 from vsr_jax.verifiers.math_exact import Budget
 from vsr_jax.verifiers.math_node import Node
 from vsr_jax.verifiers.math_regions import ORDER, mentions_region, same_region
-from vsr_jax.verifiers.math_scalar import equal, points
+from vsr_jax.verifiers.math_scalar import equal, infinity, points
 from vsr_jax.verifiers.math_value import NotScalar, evaluate, names
 
 MAX_ITEMS = 40
@@ -28,11 +28,13 @@ def same(gold: Node, answer: Node, budget: Budget) -> bool:
         return _same_relation(gold, answer, budget)
     if _is_list(gold) or _is_list(answer):
         return _same_list(gold, answer, budget)
-    if gold.op == "tuple" or answer.op == "tuple":
+    if gold.op == answer.op == "tuple":
         return _same_tuple(gold, answer, budget)
-    matrices = _matrix(gold), _matrix(answer)
-    if any(matrices):
-        return all(matrices) and _same_matrix(*matrices, budget)
+    expected, found = _matrix(gold), _matrix(answer)
+    if expected is not None or found is not None:
+        return expected is not None and found is not None and _same_matrix(expected, found, budget)
+    if gold.op == "tuple" or answer.op == "tuple":
+        return False
     if gold.op == "ratio" or answer.op == "ratio":
         return _same_ratio(gold, answer, budget)
     if gold.op == "base" or _magnitude(gold).op == "base":
@@ -44,10 +46,13 @@ def same(gold: Node, answer: Node, budget: Budget) -> bool:
 
 
 def _same_number(gold: Node, answer: Node, budget: Budget) -> bool:
-    """The printed numbers agree, or the answer's own sign makes it equal to an unmarked gold.
+    """The printed numbers agree, or the marked answer equals an unmarked gold: 25 and 25 % match, and 0.25 accepts 25 %.
 
-    So 25 matches 25 %, and 25 % matches 0.25, but 0.25 does not match 25 %: a factor of 100 without a sign is wrong.
+    But a gold of 25 % does not accept 0.25: a factor of 100 without a sign is wrong. Degrees and radians match either
+    way, since pi shows which is meant.
     """
+    if infinity(gold) or infinity(answer):
+        return infinity(gold) == infinity(answer)
     mark, unit, number = _unmarked(gold)
     other_mark, other_unit, other = _unmarked(answer)
     if mark and other_mark and mark != other_mark:
@@ -56,7 +61,9 @@ def _same_number(gold: Node, answer: Node, budget: Budget) -> bool:
         return False
     if equal(number, other, budget):
         return True
-    return bool(other_mark) and not mark and equal(number, answer, budget)
+    if (other_mark and not mark) or (mark == "deg" and not other_mark):
+        return equal(gold, answer, budget)
+    return False
 
 
 def _unmarked(node: Node) -> tuple[str, str, Node]:
@@ -195,7 +202,7 @@ def _match(expected: list[Node], found: list[Node], budget: Budget) -> bool:
 
 def _same_tuple(gold: Node, answer: Node, budget: Budget) -> bool:
     """Items in order. Two items may be an interval, so their brackets count; more are a point in either kind."""
-    if gold.op != answer.op or len(gold.args) != len(answer.args):
+    if len(gold.args) != len(answer.args):
         return False
     brackets = gold.args[:2], answer.args[:2]
     if brackets[0] != brackets[1] and (len(gold.args) == 4 or not set(brackets) <= {("(", ")"), ("[", "]")}):
@@ -211,6 +218,8 @@ def _matrix(node: Node) -> Node | None:
     """A matrix with a scalar in front multiplied in."""
     if node.op == "matrix":
         return node
+    if node.op == "tuple" and all(row.op == "tuple" and len(row.args) == len(node.args[2].args) for row in node.args[2:]):
+        return Node("matrix", ("matrix", *(row.args[2:] for row in node.args[2:]))) if node.args[0] == "[" else None
     if node.op == "neg":
         inner = _matrix(node.args[0])
         return inner and _scaled(inner, lambda entry: Node("neg", (entry,)))

@@ -168,6 +168,10 @@ def power(base: Exact, exponent: Fraction, budget: Budget) -> Exact:
     value = as_rational(base)
     if value is not None:
         return _rational_power(value, exponent, budget)
+    if _is_monomial(base) and all(name[0] == "#" or name in ("pi", "e") for monomial in base.top for name, _ in monomial):
+        ((monomial, coefficient),) = base.top.items()
+        scaled, factor = _reduce_monomial([(name, power * exponent) for name, power in monomial], budget)
+        return multiply(Exact({scaled: factor}, ONE), _rational_power(coefficient, exponent, budget), budget)
     whole = exponent.numerator // exponent.denominator
     rest = exponent - whole
     budget.opaque = True
@@ -184,6 +188,10 @@ def _integer_power(base: Exact, exponent: int, budget: Budget) -> Exact:
         if value not in (0, 1, -1) and bits * exponent > MAX_BITS + bits:
             raise TooBig
         return rational(budget.check(value ** (exponent if value not in (1, -1) else exponent % 2)))
+    if _is_monomial(base):
+        ((monomial, coefficient),) = base.top.items()
+        scaled, factor = _reduce_monomial([(name, power * exponent) for name, power in monomial], budget)
+        return multiply(Exact({scaled: factor}, ONE), _integer_power(rational(coefficient), exponent, budget), budget)
     if exponent > MAX_BITS:
         raise TooBig
     result = rational(_ONE)
@@ -194,6 +202,10 @@ def _integer_power(base: Exact, exponent: int, budget: Budget) -> Exact:
         if exponent:
             base = multiply(base, base, budget)
     return result
+
+
+def _is_monomial(value: Exact) -> bool:
+    return len(value.top) == 1 and value.bottom == ONE
 
 
 def _rational_power(value: Fraction, exponent: Fraction, budget: Budget) -> Exact:

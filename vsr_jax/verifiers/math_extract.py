@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 Extract = Literal["auto", "boxed", "answer_line"]
 
 # A box opener of any spelling (with its brace when it has one), an escaped character, or a brace.
-_BOX_TOKEN = re.compile(r"(\\+(?:boxed|fbox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
+_BOX_TOKEN = re.compile(r"(\\+(?:boxed|fbox|framebox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
 _MATH_END = re.compile(r"\$|\\\)|\\\]|\n")
-_ANSWER_LABEL = re.compile(r"\banswer\s*(?:\*\*|__)?\s*[:\uff1a]\s*", re.IGNORECASE)
+_ANSWER_LABEL = re.compile(r"\banswers?(?:\s+is)?\s*(?:\*\*|__)?\s*[:\uff1a]\s*", re.IGNORECASE)
 _MARKUP = re.compile(r"</?[A-Za-z_]+>|<\|[A-Za-z_]+\|>")
 # Text that shows that an unclosed box was left behind: its formula ended, or prose went on.
 _LEFT_BEHIND = re.compile(r"\$|\\\)|\\\]|\n|(?<![A-Za-z\\{])[A-Za-z]{2,}[,.]?\s")
@@ -72,7 +72,7 @@ def last_box(text: str) -> Extraction | None:
 
 def _find_boxes(text: str) -> list[_Box]:
     """All boxes in one pass, so that thousands of unfinished ones cost no more than their length."""
-    starts = [i for i in (text.find("boxed"), text.find("fbox")) if i >= 0]
+    starts = [i for i in (text.find(name) for name in ("boxed", "fbox", "framebox")) if i >= 0]
     if not starts:
         return []
     boxes: list[_Box] = []
@@ -106,14 +106,17 @@ def _find_boxes(text: str) -> list[_Box]:
 
 
 def _braceless_end(text: str, start: int) -> int | None:
-    r"""Where `\boxed ..` without braces ends: at the end of its formula, else after one word."""
+    r"""Where `\boxed ..` without braces ends: at the end of its formula, else after one word; None at the end of the text."""
     stop = _MATH_END.search(text, start)
-    if stop and stop.group() != "\n":
-        return stop.start()
-    words = text[start : stop.start() if stop else len(text)].split(maxsplit=1)
-    if not words:
-        return None
-    return text.index(words[0], start) + len(words[0])
+    end = len(text) if stop is None else stop.start()
+    if stop is None or stop.group() == "\n":
+        depth = 0
+        for index in range(start, end):
+            depth += {"{": 1, "}": -1}.get(text[index], 0)
+            if depth < 0 or (depth == 0 and text[index].isspace()):
+                end = index
+                break
+    return end if text[start:end].strip() else None
 
 
 def last_answer_line(text: str) -> Extraction:

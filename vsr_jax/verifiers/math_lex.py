@@ -25,6 +25,8 @@ class Token(NamedTuple):
     text: bool
 
 
+END = Token("end", "", False, False)  # what a parser sees behind the last token
+
 _RAW = re.compile(
     r"(?P<space>[\s~]+)"
     r"|(?P<env>\\(?:begin|end)\s*\{[A-Za-z]+\*?\}(?:\s*\{[lcr|\s]*\})?)"
@@ -33,15 +35,20 @@ _RAW = re.compile(
     r"|(?P<word>[A-Za-z]+)|(?P<op><=|>=|!=|\*\*|.)",
     re.DOTALL,
 )
-# Invisible material with its argument; line breaks with a length; delimiters that print nothing.
-_INVISIBLE = re.compile(r"\\[hv]?(?:phantom|space)\*?\s*(?:\{[^{}]*\}|\\?\S)|\\(?:left|right)\s*\.|(?<=\\\\)\s*\[[0-9.]+[a-z]{2}\]")
+# Invisible or coloured material; delimiters that print nothing; the length behind a line break; a currency before a sum.
+_INVISIBLE = re.compile(
+    r"\\[hv]?(?:phantom|space)\*?\s*(?:\{[^{}]*\}|\\?\S)|\\(?:text)?color\s*\{[^{}]*\}|\\(?:left|right)\s*\."
+    r"|(?<=\\\\)\s*\[[0-9.]+[a-z]{2}\]|\b(?:US|USD|EUR)(?=\s*\\?\$?\s*[0-9])"
+)
+_EMPHASIS = re.compile(r"\s*(\*\*|__|`)(.*)\1\s*", re.DOTALL)
+_LONE_SIGN = re.compile(r"\{([-+=<>*/:])\}")
 # 12,\!650 and 12{,}650 and 2\ 039\ 191: groups of three digits whose separator is not a plain comma.
 _GROUPS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:(?:,\\!\s*|\\!,|\{,\}|\\[,;: ]|[ ~])[0-9]{3})+(?![0-9])")
 _SCIENTIFIC = re.compile(r"\s*([+-]?[0-9]+)e(-[0-9]+)\s*")
 
 _SILENT = frozenset(
     r"\left \right \middle \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \Biggl \Biggr \displaystyle \textstyle"
-    r" \limits \nolimits \( \) \[ \] \! \$ \/ \boxed \fbox \mathstrut \strut \rm \bf \it \sf \tt".split()
+    r" \limits \nolimits \( \) \[ \] \! \$ \/ \textdollar \mathdollar \boxed \fbox \mathstrut \strut \rm \bf \it \sf \tt".split()
 )
 _SPACES = frozenset([r"\,", r"\;", r"\:", r"\>", "\\ ", "\\\n", r"\quad", r"\qquad", r"\thinspace", r"\enspace", r"\newline"])
 _TEXT_FONTS = frozenset(
@@ -56,7 +63,7 @@ _OPERATORS = {
     "\\\\": "\\\\", r"\cr": "\\\\", r"\prime": "'", r"\&": "&", r"\_": "_", r"\#": "#", "**": "^",
 }  # fmt: skip
 _COMMANDS = {
-    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom", "le": "leq", "leqslant": "leq",
+    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "nicefrac": "frac", "sfrac": "frac", "dbinom": "binom", "tbinom": "binom", "le": "leq", "leqslant": "leq",
     "ge": "geq", "geqslant": "geq", "ne": "neq", "<=": "leq", ">=": "geq", "!=": "neq", "varnothing": "emptyset",
     "backslash": "setminus", "smallsetminus": "setminus", "simeq": "approx", "sim": "approx", "doteq": "approx", "tg": "tan",
     "ctg": "cot", "lg": "log", "lor": "or", "vee": "or", "land": "and", "wedge": "and", "varphi": "phi",
@@ -81,7 +88,10 @@ def tokenise(text: str) -> list[Token]:
 
     Fonts vanish and leave a mark on their tokens: `\text{13}` is the number 13, `6\text{ cm}` a number and a word.
     """
-    text = _GROUPS.sub(_digits, _INVISIBLE.sub(" ", to_latex(text)))
+    text = to_latex(text)
+    if emphasis := _EMPHASIS.fullmatch(text):
+        text = emphasis.group(2)
+    text = _LONE_SIGN.sub(r"\1", _GROUPS.sub(_digits, _INVISIBLE.sub(" ", text)))
     text = _SCIENTIFIC.sub(r"\1.0e\2", text) if _SCIENTIFIC.fullmatch(text) else text
     tokens: list[Token] = []
     braces: list[str] = []  # for each open brace: the font it belongs to, or ""
@@ -157,7 +167,8 @@ def _unions(tokens: list[Token]) -> list[Token]:
 
 
 _LEAD = re.compile(r"(?:(?:hence|thus|so|therefore),?)?(?:the|my|our)?(?:final|correct)?answer(?:is|:|=)*")
-_CLOSING_MARKS = frozenset(".,;:*`")
+_CLOSING_MARKS = frozenset(".,;:\"")
+_ARTICLES = frozenset(["a", "an", "the"])
 
 
 def _trim(tokens: list[Token]) -> list[Token]:
@@ -165,6 +176,10 @@ def _trim(tokens: list[Token]) -> list[Token]:
     while tokens and tokens[-1].kind == "op" and tokens[-1].value in _CLOSING_MARKS:
         tokens.pop()
     start = 0
+    if tokens and tokens[0].value == '"':
+        tokens = tokens[1:]
+    if len(tokens) > 1 and tokens[0].value.lower() in _ARTICLES and tokens[0].text and tokens[1].kind == "word":
+        tokens = tokens[1:]
     while start < min(len(tokens), 8) and (tokens[start].kind == "word" or tokens[start].value in (",", ":", "=")):
         start += 1
     if start and _LEAD.fullmatch("".join(token.value for token in tokens[:start]).lower()) and start < len(tokens):
@@ -211,5 +226,5 @@ def prose(tokens: list[Token]) -> str | None:
 
 def spoken(tokens: list[Token]) -> str:
     """`prose` of an answer that may have no words."""
-    text = "".join(value for kind, value, _, _ in tokens if not (kind == "op" and value in "{}.'\"`")).lower()
+    text = "".join(value for kind, value, _, _ in tokens if not (kind == "op" and value in ".'\"")).lower()
     return text[1:-1] if text.startswith("(") and text.endswith(")") else text

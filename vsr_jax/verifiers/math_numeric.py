@@ -1,52 +1,51 @@
-"""Values to many digits, for expressions whose equality the exact form cannot decide."""
+"""Values to many digits, for expressions whose equality the exact form cannot decide.
+
+Works on the raw floats of mpmath, whose functions take their precision as an argument: no context is shared between
+threads, and none has to be built.
+"""
 
 from fractions import Fraction
 from typing import Any
+
+from mpmath import libmp
 
 from vsr_jax.verifiers.math_exact import MAX_FACTORIAL, Budget, TooBig, Undefined
 from vsr_jax.verifiers.math_node import Node
 from vsr_jax.verifiers.math_value import NotScalar, Point
 
-_MAX_DIGITS = 1_500
-_MAX_EXPONENT = 10**5  # of e, so that no result needs more than a few machine words of exponent
-_MAX_ANGLE = 10**40
-_SAME_NAME = ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "exp", "ln")
-_INVERSE = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot"}
+_MAX_BITS = 5_000
+_MAX_EXPONENT = 17  # bits of the exponent of e: no result needs a larger exponent than a machine word
+_MAX_ANGLE = 130
+_FUNCTIONS = {
+    "sin": libmp.mpc_sin, "cos": libmp.mpc_cos, "tan": libmp.mpc_tan, "arcsin": libmp.mpc_asin, "arccos": libmp.mpc_acos,
+    "arctan": libmp.mpc_atan, "sinh": libmp.mpc_sinh, "cosh": libmp.mpc_cosh, "tanh": libmp.mpc_tanh, "exp": libmp.mpc_exp,
+    "ln": libmp.mpc_log,
+}  # fmt: skip
+_RECIPROCALS = {"cot": "tan", "sec": "cos", "csc": "sin"}
+
+Complex = tuple[Any, Any]  # real and imaginary part
 
 
 class Numeric:
-    """Evaluation with a number of digits, in a context of its own: nothing is shared between threads.
+    """Evaluation to a number of bits.
 
     Args:
-      budget: knows the largest rational seen in exact evaluation. Precision grows with its size, so that two values
-        that differ in the last digit of such a number stay apart.
+      budget: what the comparison may still spend. It also knows the largest rational seen in exact evaluation:
+        precision grows with its size, so that values which differ in the last digit of such a number stay apart.
+      factor: multiplies the precision.
 
     Raises:
-      TooBig: so many digits are out of bounds.
+      TooBig: so much precision is out of bounds.
     """
 
-    def __init__(self, budget: Budget):
-        from mpmath import MPContext
-
-        self.digits = 50 + int(0.9 * budget.bits)
-        self.budget = budget
-        if self.digits > _MAX_DIGITS:
+    def __init__(self, budget: Budget, factor: int = 1):
+        self.bits = factor * (170 + 3 * budget.bits)
+        if self.bits > _MAX_BITS:
             raise TooBig
-        self.context = MPContext()
-        self.context.dps = self.digits + 20
+        self.precision = self.bits + 60
+        self.budget = budget
 
-    def equal(self, a: Any, b: Any) -> bool:
-        """Whether two values agree to all digits; both near zero counts as equal."""
-        mp = self.context
-        scale = max(abs(a), abs(b))
-        unit = mp.mpf(10) ** -self.digits
-        return scale < unit or abs(a - b) <= scale * unit
-
-    def real(self, value: Any) -> bool:
-        """Whether the imaginary part vanishes."""
-        return abs(value.imag) <= abs(value) * self.context.mpf(10) ** -self.digits
-
-    def evaluate(self, node: Node, point: Point) -> Any:
+    def evaluate(self, node: Node, point: Point) -> Complex:
         """The value as a complex number.
 
         Raises:
@@ -54,87 +53,118 @@ class Numeric:
         """
         try:
             return self._evaluate(node, point)
-        except (ArithmeticError, ValueError) as error:  # poles
+        except (ArithmeticError, ValueError, NotImplementedError) as error:  # poles
             raise Undefined from error
 
-    def _evaluate(self, node: Node, point: Point) -> Any:
-        mp = self.context
+    def agree(self, a: Complex, b: Complex) -> bool:
+        """Whether two values agree in all bits, relative to the larger one."""
+        return _magnitude(libmp.mpc_sub(a, b, self.precision)) < max(_magnitude(a), _magnitude(b)) - self.bits
+
+    def agree_roughly(self, a: Complex, b: Complex) -> bool:
+        """Whether two values agree in some ten bits."""
+        return _magnitude(libmp.mpc_sub(a, b, self.precision)) < max(_magnitude(a), _magnitude(b)) - 10
+
+    def is_tiny(self, value: Complex) -> bool:
+        """Whether a value is so small that it may be a rounding error of zero."""
+        return _magnitude(value) < -self.bits
+
+    def is_real(self, value: Complex) -> bool:
+        """Whether the imaginary part vanishes."""
+        return _magnitude((value[1], libmp.fzero)) < max(_magnitude(value), 0) - self.bits
+
+    def sign(self, value: Complex) -> int:
+        """The sign of the real part."""
+        return libmp.mpf_sign(value[0])
+
+    def _evaluate(self, node: Node, point: Point) -> Complex:
         op, args = node
-        self.budget.spend(5 + self.digits // 20)
+        self.budget.spend(5 + self.bits // 60)
         if op == "num":
-            return self.rational(args[0])
+            return self._rational(args[0])
         if op == "sym":
-            return self.rational(point[args[0]])
+            return self._rational(point[args[0]])
         if op == "const":
-            if args[0] == "inf":
-                raise NotScalar
-            return {"pi": mp.mpf(mp.pi), "e": mp.mpf(mp.e), "i": mp.mpc(0, 1)}[args[0]]
+            return self._constant(args[0])
         if op == "base":
-            return mp.mpf(int(*args))
+            return self._rational(Fraction(int(*args)))
         values = [self._evaluate(argument, point) for argument in args if isinstance(argument, Node)]
         if op == "fn":
-            return self.function(args[0], values)
-        if op == "add":
-            return mp.fsum(values)
-        if op == "mul":
-            return mp.fprod(values)
-        if op == "div":
-            if not values[1]:
-                raise Undefined
-            return values[0] / values[1]
-        if op == "pow":
-            return self.power(values[0], values[1], args[1])
-        if op in ("neg", "unit", "pct", "deg"):
-            return values[0] * {"neg": -1, "unit": 1, "pct": mp.mpf(1) / 100, "deg": mp.pi / 180}[op]
-        raise NotScalar(op)
+            value = self._function(args[0], values)
+        elif op == "pow":
+            value = self._power(*values, args[1])
+        elif op in ("add", "mul", "div"):
+            rule = {"add": libmp.mpc_add, "mul": libmp.mpc_mul, "div": libmp.mpc_div}[op]
+            value = values[0]
+            for other in values[1:]:
+                value = rule(value, other, self.precision)
+        elif op in ("neg", "unit", "pct", "deg"):
+            value = libmp.mpc_mul(values[0], self._mark(op), self.precision)
+        else:
+            raise NotScalar(op)
+        if any(part[1] == 0 and part[2] != 0 for part in value):  # infinite or not a number
+            raise Undefined
+        return value
 
-    def rational(self, value: Fraction) -> Any:
-        """A rational number."""
-        return self.context.mpf(value.numerator) / value.denominator
+    def _rational(self, value: Fraction) -> Complex:
+        return libmp.from_rational(value.numerator, value.denominator, self.precision), libmp.fzero
 
-    def power(self, base: Any, exponent: Any, exponent_node: Node) -> Any:
-        """A power; odd roots of negative numbers are real."""
-        mp = self.context
-        if not base:
-            if exponent.real <= 0:
+    def _constant(self, name: str) -> Complex:
+        if name == "inf":
+            raise NotScalar(name)
+        if name == "i":
+            return libmp.fzero, libmp.fone
+        return (libmp.mpf_pi if name == "pi" else libmp.mpf_e)(self.precision), libmp.fzero
+
+    def _mark(self, op: str) -> Complex:
+        if op == "deg":
+            return libmp.mpf_div(libmp.mpf_pi(self.precision), libmp.from_int(180), self.precision), libmp.fzero
+        return self._rational({"neg": Fraction(-1), "unit": Fraction(1), "pct": Fraction(1, 100)}[op])
+
+    def _power(self, base: Complex, exponent: Complex, exponent_node: Node) -> Complex:
+        if base == libmp.mpc_zero:
+            if libmp.mpf_sign(exponent[0]) <= 0:
                 raise Undefined
             return base
-        self.bound(exponent * mp.log(base), _MAX_EXPONENT)
+        logarithm = libmp.mpc_mul(exponent, libmp.mpc_log(base, self.precision), self.precision)
+        _bound(logarithm, _MAX_EXPONENT)
         root = _odd_root(exponent_node)
-        if root and not base.imag and base.real < 0:
-            return -mp.root(-base.real, root)
-        return mp.power(base, exponent)
+        if root and base[1] == libmp.fzero and libmp.mpf_sign(base[0]) < 0:  # real, as in print
+            return libmp.mpf_neg(libmp.mpf_nthroot(libmp.mpf_neg(base[0]), root, self.precision)), libmp.fzero
+        return libmp.mpc_pow(base, exponent, self.precision)
 
-    def bound(self, value: Any, limit: int) -> None:
-        """Refuses arguments whose function would need too many digits."""
-        if abs(value) > limit:
-            raise TooBig
-
-    def function(self, name: str, values: list[Any]) -> Any:
-        """A named function."""
-        mp, first = self.context, values[0]
-        self.budget.spend(20 + self.digits)
-        if name in ("cot", "csc", "ln", "log") and not first:
+    def _function(self, name: str, values: list[Complex]) -> Complex:
+        first, precision = values[0], self.precision
+        self.budget.spend(20 + self.bits // 3)
+        if name in _RECIPROCALS:
+            return libmp.mpc_div(libmp.mpc_one, self._function(_RECIPROCALS[name], values), precision)
+        if name in ("ln", "log") and first == libmp.mpc_zero:
             raise Undefined
         if name == "log":
-            base = values[1] if len(values) > 1 else mp.mpf(10)
-            if not base or base == 1:
-                raise Undefined
-            return mp.log(first) / mp.log(base)
-        if name in _SAME_NAME:
-            self.bound(first, _MAX_EXPONENT if name in ("sinh", "cosh", "tanh", "exp") else _MAX_ANGLE)
-            return getattr(mp, name)(first)
-        if name in _INVERSE:
-            return getattr(mp, _INVERSE[name])(first)
+            base = values[1] if len(values) > 1 else self._rational(Fraction(10))
+            return libmp.mpc_div(libmp.mpc_log(first, precision), libmp.mpc_log(base, precision), precision)
+        if name in _FUNCTIONS:
+            if name != "ln":
+                _bound(first, _MAX_ANGLE if name in ("sin", "cos", "tan") else _MAX_EXPONENT)
+                _bound((first[1], libmp.fzero), _MAX_EXPONENT)
+            return _FUNCTIONS[name](first, precision)
         if name == "abs":
-            return abs(first)
+            return libmp.mpc_abs(first, precision), libmp.fzero
         if name in ("floor", "ceil"):
-            return getattr(mp, name)(first.real)
-        if name in ("factorial", "binom"):
-            for value in values:
-                self.bound(value, MAX_FACTORIAL)
-            return mp.factorial(first) if name == "factorial" else mp.binomial(*values)
+            return (libmp.mpf_floor if name == "floor" else libmp.mpf_ceil)(first[0]), libmp.fzero
+        if name == "factorial":
+            _bound(first, MAX_FACTORIAL.bit_length())
+            return libmp.mpc_factorial(first, precision)
         raise NotScalar(name)
+
+
+def _magnitude(value: Complex) -> int:
+    """The exponent of the next power of two above the larger part."""
+    return max((part[2] + part[3] for part in value if part[1]), default=-(10**9))
+
+
+def _bound(value: Complex, bits: int) -> None:
+    if _magnitude(value) > bits:
+        raise TooBig
 
 
 def _odd_root(exponent: Node) -> int:

@@ -1,11 +1,15 @@
-"""A recursive-descent parser from tokens to a tree; what it does not know makes the whole answer unparsed."""
+"""A recursive-descent parser from tokens to a tree; what it does not know makes the whole answer unparsed.
+
+This file holds the upper levels: lists, relations, unions, sums, products, units.
+"""
 
 from fractions import Fraction
 
-from vsr_jax.verifiers.math_atoms import AtomParser, product
-from vsr_jax.verifiers.math_lex import Token
+from vsr_jax.verifiers.math_atoms import AtomRules, is_prose
+from vsr_jax.verifiers.math_cursor import product, with_sign
+from vsr_jax.verifiers.math_lex import END, Token
 from vsr_jax.verifiers.math_node import Node, ParseFailure
-from vsr_jax.verifiers.math_units import LETTERS, SCALES, SHAPES, canonical_unit
+from vsr_jax.verifiers.math_units import LETTERS, QUALIFIERS, SCALES, SHAPES, canonical_unit
 
 MAX_TOKENS = 1_000
 MAX_UNIONS = 40
@@ -23,13 +27,13 @@ def parse(tokens: list[Token]) -> Node:
         raise ParseFailure("empty or too long")
     parser = AnswerParser(tokens)
     node = parser.items()
-    if parser.token is not None:
+    if parser.token is not END:
         raise ParseFailure(f"left over: {parser.token.value}")
     return node
 
 
-class AnswerParser(AtomParser):
-    """The levels above atoms: lists, relations, unions, sums, products."""
+class AnswerParser(AtomRules):
+    """The whole grammar."""
 
     def items(self) -> Node:
         """A list separated by commas, semicolons, `and`, `or`; a single item stands for itself."""
@@ -38,7 +42,7 @@ class AnswerParser(AtomParser):
         joiners: set[str] = set()
         while True:
             joiner = self.separator()
-            if self.token is None or self.closes(self.token):
+            if self.closes(self.token):
                 break
             if parts:
                 if not joiner:
@@ -57,31 +61,28 @@ class AnswerParser(AtomParser):
         """Whether a token ends the list that it follows."""
         if token.kind == "env":
             return token.value.startswith("end ")
-        if token.value in _CLOSERS:
+        if token is END or token.value in _CLOSERS:
             return True
         return (token.value == "|" and self.bars > 0) or (token.value in (":", "mid") and self.in_set)
 
     def separator(self) -> str:
         """Skips separators; the strongest word among them, else a comma, else nothing."""
         found = ""
-        while self.token is not None and (self.token.value in (",", ";") or self.token.value in ("or", "and")):
-            if self.token.value in ("or", "and"):
-                found = self.token.value
+        while self.token.value in (",", ";", "or", "and"):
+            value = self.take().value
+            if value in ("or", "and"):
+                found = value
             found = found or ","
-            self.advance()
         return found
 
     def relation(self) -> Node:
         """Sides joined by = < > and the like, or a single side."""
-        if self.token is not None and self.token.value in ("=", "approx"):
+        if self.token.value in ("=", "approx"):
             self.advance()
         sides = [self.side()]
         relations: list[str] = []
-        while self.token is not None and self.token.kind != "word" and self.token.value in _RELATIONS:
+        while self.token.kind != "word" and self.token.value in _RELATIONS:
             relations.append(_RELATIONS[self.take().value])
-            if relations[-1] in "<>" and self.at("="):
-                self.advance()
-                relations[-1] += "="
             sides.append(self.side())
         return Node("rel", (tuple(relations), *sides)) if relations else sides[0]
 
@@ -96,35 +97,30 @@ class AnswerParser(AtomParser):
     def sets(self) -> Node:
         """Sums joined by union, intersection or set difference."""
         node = self.sum()
-        count = 0
-        while self.token is not None and self.token.value in ("cup", "cap", "setminus"):
-            count += 1
-            if count > MAX_UNIONS:
-                raise ParseFailure("too many sets")
+        for _ in range(MAX_UNIONS):
+            if self.token.value not in ("cup", "cap", "setminus"):
+                return node
             node = Node(self.take().value, (node, self.sum()))
-        return node
+        raise ParseFailure("too many sets")
 
     def sum(self) -> Node:
         """Signed terms, then a unit."""
         self.deeper()
-        terms = [self.signed_term()]
-        while self.token is not None and self.token.value in ("+", "-", "pm", "mp"):
-            sign = self.take().value
-            term = self.term()
-            terms.append(term if sign == "+" else Node({"-": "neg"}.get(sign, sign), (term,)))
+        terms = [self.signed(self.term)]
+        while self.token.value in ("+", "-", "pm", "mp"):
+            terms.append(with_sign(self.take().value, self.term()))
         node = Node("add", tuple(terms)) if len(terms) > 1 else terms[0]
+        if self.at("over"):
+            self.advance()
+            node = Node("div", (node, self.sum()))
         self.shallower()
         return self.unit(node)
-
-    def signed_term(self) -> Node:
-        """A term with an optional sign, or two of them."""
-        return self.signed(self.term)
 
     def term(self) -> Node:
         """Factors joined by a product sign, a slash, or nothing."""
         self.deeper()
         above, below = [self.factor()], []
-        while self.token is not None:
+        while True:
             if self.at("*"):
                 self.advance()
                 above.append(self.signed(self.factor))
@@ -141,36 +137,35 @@ class AnswerParser(AtomParser):
     def unit(self, node: Node) -> Node:
         """Words behind a quantity: a unit with its power, `degrees`, `percent`, or a scale such as `million`."""
         words: list[str] = []
-        while self.token is not None and self.is_unit(self.token, bool(words)):
+        while self.is_unit(self.token, bool(words)):
             token = self.take()
-            if token.kind == "op":  # a full stop, or `per`
+            if token.kind == "op":  # a full stop, or a sign between units
                 continue
             word = token.value.lower() if len(token.value) > 1 else token.value
+            if word in QUALIFIERS:
+                raise ParseFailure(f"a quantity with {word}")
             if word in SCALES:
                 node = Node("mul", (node, Node("num", (Fraction(SCALES[word]),))))
             elif word in ("degree", "degrees"):
                 node = Node("deg", (node,))
-            elif word in ("percent", "percents"):
+            elif word == "percent":
                 node = Node("pct", (node,))
             else:
                 words.append(token.value)
                 if self.at("^"):
                     self.advance()
                     self.exponent()
-        words = [word for word in words if word.lower() not in SHAPES]
         if not words:
             return node
-        return Node("unit", (node, canonical_unit(words[0]) or "" if len(words) == 1 else ""))
+        names = [word for word in words if word.lower() not in SHAPES]
+        return Node("unit", (node, canonical_unit(names[0]) or "" if len(names) == 1 else ""))
 
     def is_unit(self, token: Token, started: bool) -> bool:
         """Whether a token behind a quantity names its unit."""
         if token.kind == "word":
             known = token.text or canonical_unit(token.value) is not None or (started and token.value.lower() in SHAPES)
-            return known or self.is_prose(token)
+            return known or is_prose(token)
         if token.kind == "sym":
             return token.text and (started or token.value in LETTERS)
-        return started and token.value in ("/", ".") and self.ahead(1) is not None and self.is_unit_word(self.ahead(1))
-
-    def is_unit_word(self, token: Token | None) -> bool:
-        """Whether a unit may go on with this token."""
-        return token is not None and (token.kind == "word" or token.kind == "sym" and token.text)
+        following = self.ahead(1)
+        return started and token.value in ("/", ".", "*") and (following.kind == "word" or following.text)

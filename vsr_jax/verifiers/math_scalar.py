@@ -1,12 +1,15 @@
 """Equality and order of scalar expressions."""
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from vsr_jax.verifiers import math_exact as exact
 from vsr_jax.verifiers.math_exact import Budget, TooBig, Undefined
 from vsr_jax.verifiers.math_node import Node
-from vsr_jax.verifiers.math_numeric import Numeric
 from vsr_jax.verifiers.math_value import NotScalar, Point, evaluate, names
+
+if TYPE_CHECKING:
+    from vsr_jax.verifiers.math_numeric import Numeric
 
 # One column a free name, in alphabetical order. All positive, all negative (which tells the root of a square from the
 # number), and fractions (which tell a power from a root).
@@ -65,15 +68,34 @@ def _equal_at(a: Node, b: Node, point: Point, budget: Budget, skip_complex: bool
         return True
     if not budget.opaque:
         return False
-    budget.spend(2_000)
-    numeric = Numeric(budget)
     try:
-        x, y = numeric.evaluate(a, point), numeric.evaluate(b, point)
+        return _equal_digits(a, b, point, budget, skip_complex)
     except NotScalar:  # an unknown function: only its exact form can be compared
         return False
-    if skip_complex and not numeric.real(x) and not numeric.real(y):
+
+
+def _equal_digits(a: Node, b: Node, point: Point, budget: Budget, skip_complex: bool) -> bool | None:
+    """As `_equal_at`, to a number of digits."""
+    coarse = _numeric(budget)
+    x, y = coarse.evaluate(a, point), coarse.evaluate(b, point)
+    if skip_complex and not coarse.is_real(x) and not coarse.is_real(y):
         return None
-    return numeric.equal(x, y)
+    if coarse.agree(x, y):
+        return True
+    if not (coarse.is_tiny(x) and coarse.is_tiny(y)):
+        return False
+    # Tiny values are rounding errors of zero if they move with the precision, and numbers of their own if they stay.
+    fine = _numeric(budget, 2)
+    finer = fine.evaluate(a, point), fine.evaluate(b, point)
+    zero = [not coarse.agree_roughly(old, new) for old, new in zip((x, y), finer, strict=True)]
+    return all(zero) or (not any(zero) and coarse.agree(*finer))
+
+
+def _numeric(budget: Budget, factor: int = 1) -> "Numeric":
+    """Evaluation to many bits; imported where first needed, since most answers never need it."""
+    from vsr_jax.verifiers.math_numeric import Numeric
+
+    return Numeric(budget, factor)
 
 
 def _mentions_i(node: Node) -> bool:
@@ -93,7 +115,7 @@ def compare(a: Node, b: Node, budget: Budget) -> int:
       NotScalar: a side is no real number.
       TooBig, Undefined: as in evaluation.
     """
-    infinities = (_infinity(a), _infinity(b))
+    infinities = (infinity(a), infinity(b))
     if any(infinities):
         return (infinities[0] > infinities[1]) - (infinities[0] < infinities[1])
     if names(a) | names(b):
@@ -104,14 +126,15 @@ def compare(a: Node, b: Node, budget: Budget) -> int:
     value = exact.as_rational(evaluate(difference, {}, budget))
     if value is not None:
         return 1 if value > 0 else -1
-    numeric = Numeric(budget)
+    numeric = _numeric(budget)
     result = numeric.evaluate(difference, {})
-    if not numeric.real(result):
+    if not numeric.is_real(result):
         raise NotScalar("complex")
-    return 1 if result.real > 0 else -1
+    return numeric.sign(result)
 
 
-def _infinity(node: Node) -> int:
+def infinity(node: Node) -> int:
+    """1 or -1 for an infinity, else 0."""
     if node == Node("const", ("inf",)):
         return 1
-    return -_infinity(node.args[0]) if node.op == "neg" else 0
+    return -infinity(node.args[0]) if node.op == "neg" else 0

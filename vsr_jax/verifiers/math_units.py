@@ -48,3 +48,7 @@ LETTERS = frozenset("m s g h l L N J W V K C F".split())
 def canonical_unit(word: str) -> str | None:
     """The canonical name of a unit in the table, else None. Case counts for none of them but `L`."""
     return _KNOWN.get(word) or _KNOWN.get(word.lower())
+
+
+# Words behind a number that make it something else than that number.
+QUALIFIERS = frozenset("not at most least more less than fewer over under about around up to minus plus times by".split())
