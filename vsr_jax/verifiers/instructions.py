@@ -53,6 +53,17 @@ def instruction_ids(suite: Suite = "ifeval") -> tuple[str, ...]:
     return tuple(sorted(_checks(suite, "reference")))
 
 
+def instruction_fields(name: str, suite: Suite = "ifeval") -> tuple[str, ...]:
+    """The argument names of an instruction; raises UserError for an unknown id."""
+    return tuple(_find(_checks(suite, "reference"), name, suite).fields)
+
+
+def _find(table: Mapping[str, Check], name: str, suite: str) -> Check:
+    if name not in table:
+        raise UserError(f"unknown instruction id {name!r} in suite {suite!r}; known: {', '.join(sorted(table))}")
+    return table[name]
+
+
 def unsatisfiable(ids: Iterable[str], *, suite: Suite = "iftrain", reading: Reading = "reference") -> dict[str, str]:
     """The ids among `ids` that pay hardly any compliant response, each with the reason.
 
@@ -119,12 +130,11 @@ def check_instructions(
         raise UserError(f"{len(ids)} instruction ids but {len(kwargs)} kwargs; give one mapping an id")
     bound = []
     for name, given in zip(ids, kwargs, strict=True):
-        if name not in table:
-            raise UserError(f"unknown instruction id {name!r} in suite {suite!r}; known: {', '.join(sorted(table))}")
-        arguments = read_arguments(table[name], given, f"instruction {name!r}")
-        if table[name].wants_prompt:
+        check = _find(table, name, suite)
+        arguments = read_arguments(check, given, f"instruction {name!r}")
+        if check.wants_prompt:
             arguments["prompt"] = prompt
-        bound.append((name, table[name].function, arguments))
+        bound.append((name, check.function, arguments))
     variants = (response,) if level == "strict" else loose_variants(response)
     parts = tuple(_passes(name, function, arguments, variants) for name, function, arguments in bound)
     missed = [name for name, passed in zip(ids, parts, strict=True) if not passed]
