@@ -109,17 +109,16 @@ def test_grouped_pass_equals_whole_sequences_in_value_and_gradient(name: str, re
         )
 
     def whole(params):
-        rows = []
-        for p in range(2):
-            for g in range(3):
-                row = np.concatenate([prompt[p, : prompt_length[p]], response[p, g]])[None]
-                rows.append(vsr_jax.token_logprobs(config, params, row)[0, prompt_length[p] - 1 :])
-        return jnp.stack(rows).reshape(2, 3, 4)
+        rows = np.zeros((6, 9), np.int32)
+        for i in range(6):
+            text = [*prompt[i // 3, : prompt_length[i // 3]], *response[i // 3, i % 3]]
+            rows[i, : len(text)] = text
+        logp = vsr_jax.token_logprobs(config, params, rows)
+        return jnp.stack([logp[i, n - 1 : n + 3] for i, n in enumerate(np.repeat(prompt_length, 3))]).reshape(2, 3, 4)
 
-    np.testing.assert_allclose(grouped(params), whole(params), atol=1e-5)
     weight = rng.normal(size=(2, 3, 4))
-    a = jax.grad(lambda p: (grouped(p) * weight).sum())(params)
-    b = jax.grad(lambda p: (whole(p) * weight).sum())(params)
+    np.testing.assert_allclose(jax.jit(grouped)(params), jax.jit(whole)(params), atol=1e-5)
+    a, b = (jax.jit(jax.grad(lambda p, f=f: (f(p) * weight).sum()))(params) for f in (grouped, whole))
     scale = max(float(jnp.abs(x).max()) for x in jax.tree.leaves(b))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5 * scale), a, b)
 
