@@ -410,6 +410,9 @@ def test_an_unknown_id_or_field_is_named():
         ([], [], {}, "no|list"),
         ([WORDS], [], {}, "1 instruction ids but 0 kwargs"),
         (WORDS, [{}], {}, "list"),
+        ([["a"]], [{}], {}, "unknown instruction id"),
+        ([WORDS], {}, {}, "kwargs are"),
+        ([WORDS], None, {}, "kwargs are"),
         ([WORDS], [[]], {}, "mapping"),
         ([WORDS], [{}], {"suite": "other"}, "other"),
         ([WORDS], [{}], {"level": "soft"}, "soft"),
@@ -419,6 +422,11 @@ def test_an_unknown_id_or_field_is_named():
 def test_malformed_rows_and_options_are_refused(ids, kwargs, options, named):
     with pytest.raises(UserError, match=named):
         check_instructions(ids, kwargs, "x", **options)
+
+
+def test_a_response_is_a_text():
+    with pytest.raises(UserError, match="NoneType"):
+        check_instructions(["punctuation:no_comma"], [{}], None)  # type: ignore[arg-type]
 
 
 def test_a_repeated_id_counts_each_time():

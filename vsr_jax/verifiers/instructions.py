@@ -59,7 +59,7 @@ def instruction_fields(name: str, suite: Suite = "ifeval") -> tuple[str, ...]:
 
 
 def _find(table: Mapping[str, Check], name: str, suite: str) -> Check:
-    if name not in table:
+    if not isinstance(name, str) or name not in table:
         raise UserError(f"unknown instruction id {name!r} in suite {suite!r}; known: {', '.join(sorted(table))}")
     return table[name]
 
@@ -124,8 +124,12 @@ def check_instructions(
     table = _checks(suite, reading)
     if level not in ("strict", "loose"):
         raise UserError(f"unknown level {level!r}; choose strict or loose")
-    if isinstance(ids, str) or not ids:
+    if isinstance(ids, str) or len(ids) == 0:
         raise UserError(f"instruction ids are {ids!r}; give a list with at least one id")
+    if kwargs is None or isinstance(kwargs, str | Mapping):
+        raise UserError(f"kwargs are {kwargs!r}; give a list with one mapping an id")
+    if not isinstance(response, str):
+        raise UserError(f"the response is of type {type(response).__name__}; give a text")
     if len(ids) != len(kwargs):
         raise UserError(f"{len(ids)} instruction ids but {len(kwargs)} kwargs; give one mapping an id")
     bound = []
