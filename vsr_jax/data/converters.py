@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from vsr_jax.data.aime import answer_of
 from vsr_jax.data.literal import parse_literal
@@ -70,7 +70,7 @@ def ifbench(record: Record) -> Row:
     return _instructions(record, "ifbench")
 
 
-def _instructions(record: Record, suite: str) -> Row:
+def _instructions(record: Record, suite: Literal["ifeval", "ifbench"]) -> Row:
     ids = record.items("instruction_id_list", str)
     kwargs = _kwargs(record, "kwargs", record.items("kwargs", dict, none_allowed=True), ids)
     name = f"{suite}/{record.fields.get('key', record.position)}"

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vsr_jax.verifiers.types import Verdict
+
+if TYPE_CHECKING:
+    from vsr_jax.verifiers.instructions import Suite
+    from vsr_jax.verifiers.math_extract import Extract
 
 Task = Literal["math", "instructions", "joint"]
 
@@ -29,11 +33,11 @@ class Row:
     gold: str | None = None
     instruction_ids: tuple[str, ...] = ()
     kwargs: tuple[Mapping[str, Any], ...] = ()
-    suite: str = "ifeval"
+    suite: "Suite" = "ifeval"
     source: Mapping[str, Any] = field(default_factory=dict)
 
 
-def check_row(row: Row, response: str, *, extract: str = "auto") -> Verdict:
+def check_row(row: Row, response: str, *, extract: "Extract" = "auto") -> Verdict:
     """Checks a response with the verifier that the row asks for. Pure; never raises on a response."""
     from vsr_jax import verifiers
 
@@ -44,7 +48,7 @@ def check_row(row: Row, response: str, *, extract: str = "auto") -> Verdict:
         return verifiers.check_instructions(
             row.instruction_ids, row.kwargs, response, prompt=row.prompt, suite=row.suite
         )
-    joint = verifiers.check_joint(row.source, response)
+    joint = verifiers.check_joint(row, response)
     parts = (joint.correct.passed, *joint.followed.parts)
     return Verdict(
         joint.joint, parts, sum(parts) / len(parts), "correct" if joint.joint else "wrong", joint.correct.detail

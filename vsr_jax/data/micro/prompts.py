@@ -121,5 +121,4 @@ def _rows(
 def _row(row_id: str, task: Literal["math", "instructions", "joint"], prompt: Prompt) -> Row:
     ids = tuple(c.instruction_id for c in prompt.constraints)
     kwargs = tuple(c.kwargs for c in prompt.constraints)
-    source = {"answer": prompt.gold, "instruction_id_list": list(ids), "kwargs": [dict(k) for k in kwargs]}
-    return Row(row_id, prompt.text, task, prompt.gold, ids, kwargs, "ifeval", source)
+    return Row(row_id, prompt.text, task, prompt.gold, ids, kwargs)
