@@ -58,7 +58,7 @@ def rate(check: Callable[[dict], tuple[bool, ...]], rows: list[dict]) -> float:
 
 def main() -> None:
     directory = Path(sys.argv[1]) if len(sys.argv) > 1 else SAMPLES
-    lines = (directory / "ifeval_reference_outcomes_dev.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (directory / "ifeval_reference_outcomes_dev.jsonl").read_text(encoding="utf-8").strip().split("\n")
     rows = [json.loads(line) for line in lines]
     public = public_checker()
     held = [(set(row["instruction_id_list"]), row) for row in rows]

@@ -98,7 +98,7 @@ def passes(
 def both_verdicts(directory: Path, name: str) -> dict[str, set[bool]]:
     """The verdicts that a file of recorded verdicts holds for each id."""
     found: dict[str, set[bool]] = {}
-    for line in (directory / f"{name}_reference_outcomes_dev.jsonl").read_text(encoding="utf-8").splitlines():
+    for line in (directory / f"{name}_reference_outcomes_dev.jsonl").read_text(encoding="utf-8").strip().split("\n"):
         row = json.loads(line)
         ids = (
             [row["instruction_id"]]

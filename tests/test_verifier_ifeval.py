@@ -306,9 +306,10 @@ def test_first_word_of_the_second_of_three_paragraphs(text, reference, intent):
     assert ifeval(NTH, text, reading="intent", **wanted) == intent
 
 
-def test_paragraph_position_beyond_the_number_is_malformed():
-    with pytest.raises(UserError, match=r"nth_paragraph_first_word.*nth_paragraph"):
-        ifeval(NTH, "a", num_paragraphs=1, nth_paragraph=2, first_word="a")
+def test_paragraph_position_beyond_the_number_is_in_no_text():
+    for text in ("a", "a\n\na"):
+        for reading in ("reference", "intent"):
+            assert not ifeval(NTH, text, reading=reading, num_paragraphs=1, nth_paragraph=2, first_word="a")
 
 
 @pytest.mark.parametrize(

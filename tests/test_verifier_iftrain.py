@@ -1,5 +1,7 @@
 """IFTrain checks: the 29 instructions beyond IFEval, in both readings."""
 
+import ast
+import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,14 @@ def test_agrees_with_the_sample_of_recorded_verdicts(samples_dir):
 
 def test_agrees_with_the_recorded_verdicts(shared_dir):
     check_record(shared_dir / "data/oracle")
+
+
+def test_every_row_of_a_training_file_is_well_formed(shared_dir):
+    lines = (shared_dir / "data/iftrain/synthetic_iftrain_format.jsonl").read_text(encoding="utf-8").strip().split("\n")
+    for line in lines:
+        (truth,) = ast.literal_eval(json.loads(line)["ground_truth"])
+        ids = truth["instruction_id"]
+        assert len(check_instructions(ids, truth["kwargs"], "x", suite="iftrain").parts) == len(ids)
 
 
 def test_every_id_passes_and_fails_something(samples_dir):

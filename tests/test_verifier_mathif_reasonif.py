@@ -1,5 +1,6 @@
 """MathIF and ReasonIF checks, and the part of a response that each suite judges."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from instruction_cases import TEXTS, both_verdicts, every_check, passes
 
 from vsr_jax.errors import UserError
+from vsr_jax.verifiers import check_instructions
 from vsr_jax.verifiers.instructions import instruction_ids
 from vsr_jax.verifiers.scope import followed_scope
 from vsr_jax.verifiers.selfcheck_instructions import agreement, comparisons, tabulate
@@ -58,6 +60,16 @@ def test_the_agreement_table_has_every_suite_of_the_record(samples_dir, tmp_path
     (tmp_path / "mathif_reference_outcomes_dev.jsonl").write_text("no\n")
     with pytest.raises(UserError, match="line 1: not JSON"):
         agreement(tmp_path)
+
+
+def test_every_published_row_is_well_formed(shared_dir):
+    mathif = (shared_dir / "data/mathif/mathif.jsonl", "mathif", "constraint_name", "constraint_args")
+    reasonif = (shared_dir / "data/reasonif/reasonif.jsonl", "reasonif", "constraint_name", "constraint_args")
+    ifeval = (shared_dir / "data/ifeval/input_data.jsonl", "ifeval", "instruction_id_list", "kwargs")
+    for path, suite, ids, kwargs in (mathif, reasonif, ifeval):
+        for line in path.read_text(encoding="utf-8").strip().split("\n"):
+            row = json.loads(line)
+            assert len(check_instructions(row[ids], row[kwargs], "x", suite=suite).parts) == len(row[ids])
 
 
 def test_words():
