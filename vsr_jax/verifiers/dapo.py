@@ -17,18 +17,16 @@ _REPLACED = (
     ("an ", ""), ("a ", ""), (".$", "$"), ("\\$", ""), ("\\ ", ""), (" ", ""), ("mbox", "text"), (",\\text{and}", ","),
     ("\\text{and}", ","), ("\\text{m}", "\\text{}"),
 )  # fmt: skip
-_UNITS = (
-    "square ways integers dollars mph inches hours km units \\ldots sue points feet minutes digits cents degrees cm gm"
-    " pounds meters meals edges students childrentickets multiples"
-).split()
-_EMPTY = (
-    "\\text{s}", "\\text{.}", "\\text{\ns}", "\\text{}^2", "\\text{}^3", "\\text{\n}", "\\text{}", "\\mathrm{th}", "^\\circ",
-    "^{\\circ}", "\\;", ",\\!", "{,}", '"', "\\dots",
+_REMOVED = (
+    "square", "ways", "integers", "dollars", "mph", "inches", "hours", "km", "units", "\\ldots", "sue", "points",
+    "feet", "minutes", "digits", "cents", "degrees", "cm", "gm", "pounds", "meters", "meals", "edges",
+    "students", "childrentickets", "multiples", "\\text{s}", "\\text{.}", "\\text{\ns}", "\\text{}^2",
+    "\\text{}^3", "\\text{\n}", "\\text{}", "\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", '"', "\\dots",
 )  # fmt: skip
 
 
 def check_dapo(gold: str, response: str, extract: Extract = "auto") -> Verdict:
-    """Applies the rule. `boxed` selects its strict form: the last box of the last 100 characters, compared as it stands."""
+    """Applies the rule; `boxed` selects its strict form: the last box of the last 100 characters, as it stands."""
     if extract == "boxed":
         answer = _last_braced_box(response[-BOX_WINDOW:])
         passed = answer == gold
@@ -43,10 +41,10 @@ def check_dapo(gold: str, response: str, extract: Extract = "auto") -> Verdict:
 
 def normalise(answer: str) -> str:
     """The published string normalisation, quirks included: removals are plain substring removals, in this order."""
-    answer = answer.split("=")[-1]
+    answer = answer.rpartition("=")[2]
     for old, new in _REPLACED:
         answer = answer.replace(old, new)
-    for removed in (*_UNITS, *_EMPTY):
+    for removed in _REMOVED:
         answer = answer.replace(removed, "")
     answer = re.sub(r".*?\$(.*?)\$.*", r"$\1$", answer)
     for font in ("text", "textbf", "overline"):

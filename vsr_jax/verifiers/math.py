@@ -17,7 +17,7 @@ from vsr_jax.verifiers.math_macros import based
 from vsr_jax.verifiers.math_node import Node, ParseFailure
 from vsr_jax.verifiers.math_parse import parse
 from vsr_jax.verifiers.math_value import NotScalar
-from vsr_jax.verifiers.types import Status, Verdict
+from vsr_jax.verifiers.types import Verdict
 
 Policy = Literal["exact", "dapo"]
 
@@ -48,21 +48,34 @@ def check_math(
     """
     if extract not in ("auto", "boxed", "answer_line") or policy not in ("exact", "dapo"):
         raise UserError(f"check_math: extract={extract!r}, policy={policy!r}: see its documentation for the choices")
-    gold = _checked_gold(gold)
+    gold = checked_gold(gold)
     if not isinstance(response, str):
-        return _verdict("error", f"response is {type(response).__name__}, not text")
+        return Verdict(False, (), 0.0, "error", f"response is {type(response).__name__}, not text")
     text = after_thinking(response) if think else response
     if text is None:
-        return _verdict("no_answer", "the thinking block is not closed")
+        return no_answer("the thinking block is not closed")
     if policy == "dapo":
         return check_dapo(gold, text, extract)
     answer, reason = find_answer(text, extract)
-    if answer is None:
-        return _verdict("no_answer", reason)
+    return no_answer(reason) if answer is None else check_answer(gold, answer)
+
+
+def check_answer(gold: str, answer: str) -> Verdict:
+    """Checks an answer that was already found.
+
+    Raises:
+      UserError: `gold` is empty print.
+    """
     same_answer = answers_equal(gold, answer)
     if same_answer is None:
-        return _verdict("no_answer", "the answer is empty")
-    return _verdict("correct" if same_answer else "wrong", answer[:_DETAIL])
+        return no_answer("the answer is empty")
+    status = "correct" if same_answer else "wrong"
+    return Verdict(same_answer, (same_answer,), float(same_answer), status, answer[:_DETAIL])
+
+
+def no_answer(reason: str) -> Verdict:
+    """The verdict on a response without an answer."""
+    return Verdict(False, (False,), 0.0, "no_answer", reason)
 
 
 def answers_equal(gold: str, answer: str) -> bool | None:
@@ -88,16 +101,18 @@ def answers_equal(gold: str, answer: str) -> bool | None:
         return False
 
 
-def _verdict(status: Status, detail: str) -> Verdict:
-    passed = status == "correct"
-    return Verdict(passed, (passed,), float(passed), status, detail)
+def checked_gold(gold: object) -> str:
+    """A gold answer as text.
 
-
-def _checked_gold(gold: object) -> str:
+    Raises:
+      UserError: it is missing or blank.
+    """
     if isinstance(gold, int | float) and not isinstance(gold, bool):
         return str(gold)
     if not isinstance(gold, str) or not gold.strip():
-        raise UserError(f"math row: field `answer`: is {gold!r}; it must hold an answer: correct the row or leave it out")
+        raise UserError(
+            f"math row: field `answer`: is {gold!r}; it must hold an answer: correct the row or leave it out"
+        )
     return gold
 
 

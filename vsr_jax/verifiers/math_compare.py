@@ -1,12 +1,13 @@
 """Whether two parsed answers mean the same: lists, points, sets, matrices, equations, numbers with marks."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise, product
 
 from vsr_jax.verifiers import math_exact as exact
 from vsr_jax.verifiers.math_exact import Budget
 from vsr_jax.verifiers.math_node import Node
-from vsr_jax.verifiers.math_regions import ORDER, mentions_region, same_region
+from vsr_jax.verifiers.math_regions import FLIPPED, mentions_region, same_region
 from vsr_jax.verifiers.math_scalar import equal, infinity, points
 from vsr_jax.verifiers.math_value import NotScalar, evaluate, names
 
@@ -46,10 +47,10 @@ def same(gold: Node, answer: Node, budget: Budget) -> bool:
 
 
 def _same_number(gold: Node, answer: Node, budget: Budget) -> bool:
-    """The printed numbers agree, or the marked answer equals an unmarked gold: 25 and 25 % match, and 0.25 accepts 25 %.
+    """The printed numbers agree, or a marked answer equals an unmarked gold.
 
-    But a gold of 25 % does not accept 0.25: a factor of 100 without a sign is wrong. Degrees and radians match either
-    way, since pi shows which is meant.
+    So 25 and 25 % match, and a gold of 0.25 accepts 25 %. But a gold of 25 % does not accept 0.25: a factor of 100
+    without a sign is wrong. Degrees and radians match either way, since pi shows which is meant.
     """
     if infinity(gold) or infinity(answer):
         return infinity(gold) == infinity(answer)
@@ -152,8 +153,8 @@ def _same_list(gold: Node, answer: Node, budget: Budget) -> bool:
             return False
         expected, found, ordered = _elements(gold), list(answer.args[2:]), True
     elif gold.op == "tuple":
-        labels = [_label(item) for item in _elements(answer)]
-        if None in labels or labels != sorted(set(map(str, labels))):
+        labels = [_label(item) or "" for item in _elements(answer)]
+        if "" in labels or labels != sorted(set(labels)):
             return False  # a bare list or a set is no point; x = 1, y = 3 is one
         expected, found, ordered = list(gold.args[2:]), [_value(item) for item in _elements(answer)], True
     else:
@@ -218,8 +219,10 @@ def _matrix(node: Node) -> Node | None:
     """A matrix with a scalar in front multiplied in."""
     if node.op == "matrix":
         return node
-    if node.op == "tuple" and all(row.op == "tuple" and len(row.args) == len(node.args[2].args) for row in node.args[2:]):
-        return Node("matrix", ("matrix", *(row.args[2:] for row in node.args[2:]))) if node.args[0] == "[" else None
+    if node.op == "tuple":  # [[1, 2], [3, 4]]
+        rows = node.args[2:]
+        nested = all(row.op == "tuple" and len(row.args) == len(rows[0].args) for row in rows)
+        return Node("matrix", ("matrix", *(row.args[2:] for row in rows))) if nested and node.args[0] == "[" else None
     if node.op == "neg":
         inner = _matrix(node.args[0])
         return inner and _scaled(inner, lambda entry: Node("neg", (entry,)))
@@ -335,21 +338,22 @@ def _names(node: Node) -> set[str] | None:
 def _same_statement(gold: Node, answer: Node, budget: Budget) -> bool:
     """Both are equations or inequalities."""
     relations, *sides = gold.args
-    others, *answers = answer.args
+    others: tuple[str, ...] = answer.args[0]
+    answers = answer.args[1:]
     if len(relations) == len(others) == 1 and relations == others == ("=",):
         if sides[0] == answers[0] and same(sides[1], answers[1], budget):
             return True
         return _proportional(_difference(sides), _difference(answers), budget)
     for flipped in (False, True):
         if flipped:
-            others = tuple({"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(o, o) for o in reversed(others))
+            others = tuple(FLIPPED.get(relation, relation) for relation in reversed(others))
             answers = answers[::-1]
         if relations == others and all(same(g, a, budget) for g, a in zip(sides, answers, strict=True)):
             return True
     return False
 
 
-def _difference(sides: list[Node]) -> Node:
+def _difference(sides: Sequence[Node]) -> Node:
     return Node("add", (sides[0], Node("neg", (sides[1],))))
 
 

@@ -1,8 +1,9 @@
 r"""Exact numbers: quotients of sums of rational multiples of products of atoms.
 
-Atoms are primes with an exponent in (0, 1), which spell surds; `i`, with i^2 = -1; `pi` and `e`; and opaque values such as
-`sin(1)` or a nested root. Real roots of distinct square-free products are linearly independent over the rationals, also
-with i adjoined, so a sum without opaque atoms is zero exactly when it has no terms: equality is decided, not estimated.
+Atoms are primes with an exponent in (0, 1), which spell surds; `i`, with i^2 = -1; `pi` and `e`; and opaque values such
+as `sin(1)` or a nested root. Real roots of distinct square-free products are linearly independent over the rationals,
+also with i adjoined, so a sum without opaque atoms is zero exactly when it has no terms: equality is decided, not
+estimated. (That pi and e satisfy no common algebraic equation is taken for granted.)
 
 Every size is bounded before it is computed; what would pass a bound raises `TooBig`.
 """
@@ -168,7 +169,9 @@ def power(base: Exact, exponent: Fraction, budget: Budget) -> Exact:
     value = as_rational(base)
     if value is not None:
         return _rational_power(value, exponent, budget)
-    if _is_monomial(base) and all(name[0] == "#" or name in ("pi", "e") for monomial in base.top for name, _ in monomial):
+    if _is_monomial(base) and all(
+        name[0] == "#" or name in ("pi", "e") for monomial in base.top for name, _ in monomial
+    ):
         ((monomial, coefficient),) = base.top.items()
         scaled, factor = _reduce_monomial([(name, power * exponent) for name, power in monomial], budget)
         return multiply(Exact({scaled: factor}, ONE), _rational_power(coefficient, exponent, budget), budget)

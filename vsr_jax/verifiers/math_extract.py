@@ -106,7 +106,7 @@ def _find_boxes(text: str) -> list[_Box]:
 
 
 def _braceless_end(text: str, start: int) -> int | None:
-    r"""Where `\boxed ..` without braces ends: at the end of its formula, else after one word; None at the end of the text."""
+    r"""Where `\boxed ..` without braces ends: with its formula, else after one word; None when nothing follows."""
     stop = _MATH_END.search(text, start)
     end = len(text) if stop is None else stop.start()
     if stop is None or stop.group() == "\n":

@@ -4,6 +4,17 @@ import re
 from typing import NamedTuple
 
 from vsr_jax.verifiers.math_unicode import to_latex
+from vsr_jax.verifiers.math_vocabulary import (
+    ALIASES,
+    GREEK,
+    MATH_FONTS,
+    OPERATORS,
+    PLAIN,
+    SILENT,
+    SPACES,
+    TEXT_FONTS,
+    environment,
+)
 
 MAX_CHARACTERS = 4_000  # a longer answer is compared as a string only
 
@@ -35,7 +46,7 @@ _RAW = re.compile(
     r"|(?P<word>[A-Za-z]+)|(?P<op><=|>=|!=|\*\*|.)",
     re.DOTALL,
 )
-# Invisible or coloured material; delimiters that print nothing; the length behind a line break; a currency before a sum.
+# Invisible or coloured material, delimiters that print nothing, the length behind a line break, a currency in front.
 _INVISIBLE = re.compile(
     r"\\[hv]?(?:phantom|space)\*?\s*(?:\{[^{}]*\}|\\?\S)|\\(?:text)?color\s*\{[^{}]*\}|\\(?:left|right)\s*\."
     r"|(?<=\\\\)\s*\[[0-9.]+[a-z]{2}\]|\b(?:US|USD|EUR)(?=\s*\\?\$?\s*[0-9])"
@@ -45,42 +56,6 @@ _LONE_SIGN = re.compile(r"\{([-+=<>*/:])\}")
 # 12,\!650 and 12{,}650 and 2\ 039\ 191: groups of three digits whose separator is not a plain comma.
 _GROUPS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:(?:,\\!\s*|\\!,|\{,\}|\\[,;: ]|[ ~])[0-9]{3})+(?![0-9])")
 _SCIENTIFIC = re.compile(r"\s*([+-]?[0-9]+)e(-[0-9]+)\s*")
-
-_SILENT = frozenset(
-    r"\left \right \middle \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \Biggl \Biggr \displaystyle \textstyle"
-    r" \limits \nolimits \( \) \[ \] \! \$ \/ \textdollar \mathdollar \boxed \fbox \mathstrut \strut \rm \bf \it \sf \tt".split()
-)
-_SPACES = frozenset([r"\,", r"\;", r"\:", r"\>", "\\ ", "\\\n", r"\quad", r"\qquad", r"\thinspace", r"\enspace", r"\newline"])
-_TEXT_FONTS = frozenset(
-    r"\text \textbf \textit \textrm \textnormal \textsf \texttt \textsc \emph \mbox \hbox \mathrm \mathsf \mathtt"
-    r" \operatorname".split()
-)
-_MATH_FONTS = frozenset(r"\mathbf \mathit \boldsymbol \bm \pmb \mathcal \mathscr \mathfrak \ensuremath".split())
-_OPERATORS = {
-    r"\cdot": "*", r"\times": "*", r"\ast": "*", r"\div": "/", r"\slash": "/", r"\lt": "<", r"\gt": ">", r"\colon": ":",
-    r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\lbrack": "[", r"\rbrack": "]", r"\lparen": "(", r"\rparen": ")",
-    r"\langle": "(", r"\rangle": ")", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\{": r"\{", r"\}": r"\}", r"\%": "%",
-    "\\\\": "\\\\", r"\cr": "\\\\", r"\prime": "'", r"\&": "&", r"\_": "_", r"\#": "#", "**": "^",
-}  # fmt: skip
-_COMMANDS = {
-    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "nicefrac": "frac", "sfrac": "frac", "dbinom": "binom", "tbinom": "binom", "le": "leq", "leqslant": "leq",
-    "ge": "geq", "geqslant": "geq", "ne": "neq", "<=": "leq", ">=": "geq", "!=": "neq", "varnothing": "emptyset",
-    "backslash": "setminus", "smallsetminus": "setminus", "simeq": "approx", "sim": "approx", "doteq": "approx", "tg": "tan",
-    "ctg": "cot", "lg": "log", "lor": "or", "vee": "or", "land": "and", "wedge": "and", "varphi": "phi",
-    "varepsilon": "epsilon", "degree": "circ", "textdegree": "circ", "ldots": "dots", "cdots": "dots", "dotsc": "dots",
-    "infinity": "infty", "inf": "infty", "oo": "infty", "union": "cup", "asin": "arcsin", "acos": "arccos", "atan": "arctan",
-    "textpercent": "%",
-}  # fmt: skip
-_ENVIRONMENTS = {"array": "matrix", "vmatrix": "vmatrix", "Vmatrix": "vmatrix"}
-FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh log ln exp gcd lcm min max det".split()
-)
-GREEK = frozenset(
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega Gamma"
-    " Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar vartheta nabla partial star bullet".split()
-)
-# Names that mean the same without a backslash.
-_PLAIN = FUNCTIONS | {"pi", "sqrt", "or", "and", "infinity", "infty", "inf", "union", "asin", "acos", "atan"}
 
 
 def tokenise(text: str) -> list[Token]:
@@ -100,13 +75,13 @@ def tokenise(text: str) -> list[Token]:
     spaced = False
     for match in _RAW.finditer(text):
         kind, raw = str(match.lastgroup), match.group()
-        if kind == "space" or raw in _SPACES:
+        if kind == "space" or raw in SPACES:
             spaced = True
             continue
-        if raw in _SILENT or raw == "$":
+        if raw in SILENT or raw == "$":
             continue
-        if raw in _TEXT_FONTS or raw in _MATH_FONTS:
-            font = "text" if raw in _TEXT_FONTS else "math"
+        if raw in TEXT_FONTS or raw in MATH_FONTS:
+            font = "text" if raw in TEXT_FONTS else "math"
             continue
         if raw == "{":
             braces.append(font)
@@ -133,14 +108,13 @@ def _tokens(kind: str, raw: str, spaced: bool, text: bool) -> list[Token]:
         return [Token("num", raw, spaced, text)]
     if kind == "env":
         side, name = re.findall("[A-Za-z]+", raw)[:2]
-        name = _ENVIRONMENTS.get(name, "matrix" if name.endswith("matrix") else name)
-        return [Token("env", f"{side} {name}", spaced, text)]
-    if raw in _OPERATORS:
-        return [Token("op", _OPERATORS[raw], spaced, text)]
-    if kind == "cmd" or raw in _COMMANDS and kind == "op":
+        return [Token("env", f"{side} {environment(name)}", spaced, text)]
+    if raw in OPERATORS:
+        return [Token("op", OPERATORS[raw], spaced, text)]
+    if kind == "cmd" or (raw in ALIASES and kind == "op"):
         name = raw.lstrip("\\")
-        name = _COMMANDS.get(name, name)
-        return [Token("op" if name == "%" else "sym" if name in GREEK else "cmd", name, spaced, text)]
+        name = ALIASES.get(name, name)
+        return [Token("sym" if name in GREEK else "cmd", name, spaced, text)]
     if kind == "op":
         return [Token("op", raw, spaced, text)]
     return _word(raw, spaced, text)
@@ -148,8 +122,8 @@ def _tokens(kind: str, raw: str, spaced: bool, text: bool) -> list[Token]:
 
 def _word(raw: str, spaced: bool, text: bool) -> list[Token]:
     lower = raw.lower()
-    if lower in _PLAIN and not (text and lower in ("min", "max")):
-        return [Token("cmd", _COMMANDS.get(lower, lower), spaced, text)]
+    if lower in PLAIN and not (text and lower in ("min", "max")):
+        return [Token("cmd", ALIASES.get(lower, lower), spaced, text)]
     if raw in GREEK and len(raw) > 2:
         return [Token("sym", raw, spaced, text)]
     if len(raw) == 1:
@@ -161,13 +135,17 @@ def _unions(tokens: list[Token]) -> list[Token]:
     """Reads a letter U between brackets, as in `(1,2) U (3,4)`, as a union."""
     for index in range(1, len(tokens) - 1):
         token = tokens[index]
-        if token.value == "U" and tokens[index - 1].value in (")", "]", r"\}") and tokens[index + 1].value in ("(", "[", r"\{"):
+        if (
+            token.value == "U"
+            and tokens[index - 1].value in (")", "]", r"\}")
+            and tokens[index + 1].value in ("(", "[", r"\{")
+        ):
             tokens[index] = Token("cmd", "cup", token.spaced, False)
     return tokens
 
 
 _LEAD = re.compile(r"(?:(?:hence|thus|so|therefore),?)?(?:the|my|our)?(?:final|correct)?answer(?:is|:|=)*")
-_CLOSING_MARKS = frozenset(".,;:\"")
+_CLOSING_MARKS = frozenset('.,;:"')
 _ARTICLES = frozenset(["a", "an", "the"])
 
 

@@ -3,18 +3,22 @@
 from fractions import Fraction
 
 from vsr_jax.verifiers.math_cursor import Cursor, product
-from vsr_jax.verifiers.math_lex import FUNCTIONS, Token, key
+from vsr_jax.verifiers.math_lex import Token, key
 from vsr_jax.verifiers.math_node import Node, ParseFailure
+from vsr_jax.verifiers.math_vocabulary import FUNCTIONS, word_set
 
 MAX_DIGITS = 4_000  # Python refuses to convert longer literals
-_DECORATIONS = frozenset(
-    "overline bar vec hat widehat overrightarrow tilde widetilde dot ddot underline overarc"
-    " angle triangle measuredangle square parallel".split()
-)  # a macro and its argument are one name
-_LIST_FUNCTIONS = frozenset("gcd lcm min max det".split())
-_INVERTIBLE = frozenset("sin cos tan cot".split())
+# A macro and its argument are one name.
+_DECORATIONS = word_set(
+    """
+    overline bar vec hat widehat overrightarrow tilde widetilde dot ddot underline overarc angle triangle measuredangle
+    square parallel
+    """
+)
+_LIST_FUNCTIONS = word_set("gcd lcm min max det")
+_INVERTIBLE = word_set("sin cos tan cot")
 _ROUNDINGS = {"lfloor": ("floor", "rfloor"), "lceil": ("ceil", "rceil")}
-FACTOR_MACROS = FUNCTIONS | _DECORATIONS | {"frac", "sqrt", "binom", "pi", "infty", "lfloor", "lceil", "mathbb", "emptyset"}
+FACTOR_MACROS = FUNCTIONS | _DECORATIONS | word_set("frac sqrt binom pi infty lfloor lceil mathbb emptyset")
 
 
 class MacroRules(Cursor):

@@ -21,7 +21,6 @@ One node type; `op` says what `args` holds:
 
 from typing import Any, NamedTuple
 
-
 CALLABLE = frozenset("fgh")  # f(x) is an application, x(x + 1) a product
 
 

@@ -17,9 +17,9 @@ _MAX_BITS = 5_000
 _MAX_EXPONENT = 17  # bits of the exponent of e: no result needs a larger exponent than a machine word
 _MAX_ANGLE = 130
 _FUNCTIONS = {
-    "sin": libmp.mpc_sin, "cos": libmp.mpc_cos, "tan": libmp.mpc_tan, "arcsin": libmp.mpc_asin, "arccos": libmp.mpc_acos,
-    "arctan": libmp.mpc_atan, "sinh": libmp.mpc_sinh, "cosh": libmp.mpc_cosh, "tanh": libmp.mpc_tanh, "exp": libmp.mpc_exp,
-    "ln": libmp.mpc_log,
+    "sin": libmp.mpc_sin, "cos": libmp.mpc_cos, "tan": libmp.mpc_tan, "arcsin": libmp.mpc_asin,
+    "arccos": libmp.mpc_acos, "arctan": libmp.mpc_atan, "sinh": libmp.mpc_sinh, "cosh": libmp.mpc_cosh,
+    "tanh": libmp.mpc_tanh, "exp": libmp.mpc_exp, "ln": libmp.mpc_log,
 }  # fmt: skip
 _RECIPROCALS = {"cot": "tan", "sec": "cos", "csc": "sin"}
 
@@ -91,7 +91,7 @@ class Numeric:
         if op == "fn":
             value = self._function(args[0], values)
         elif op == "pow":
-            value = self._power(*values, args[1])
+            value = self._power(values[0], values[1], args[1])
         elif op in ("add", "mul", "div"):
             rule = {"add": libmp.mpc_add, "mul": libmp.mpc_mul, "div": libmp.mpc_div}[op]
             value = values[0]

@@ -13,7 +13,9 @@ from vsr_jax.verifiers.math_units import LETTERS, QUALIFIERS, SCALES, SHAPES, ca
 
 MAX_TOKENS = 1_000
 MAX_UNIONS = 40
-_RELATIONS = {"=": "=", "<": "<", ">": ">", "leq": "<=", "geq": ">=", "neq": "!=", "approx": "~", "equiv": "=", "in": "in"}
+_RELATIONS = {
+    "=": "=", "equiv": "=", "<": "<", ">": ">", "leq": "<=", "geq": ">=", "neq": "!=", "approx": "~", "in": "in",
+}  # fmt: skip
 _CLOSERS = frozenset([")", "]", "}", r"\}", "&", "\\\\"])
 
 

@@ -11,7 +11,7 @@ from vsr_jax.verifiers.math_value import NotScalar, names
 
 _INFINITY = Node("const", ("inf",))
 _MINUS_INFINITY = Node("neg", (_INFINITY,))
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 ORDER = frozenset(["<", "<=", ">", ">=", "!="])
 MAX_PARTS = 60
 
@@ -127,10 +127,11 @@ def _relation(node: Node, budget: Budget) -> Region | None:
     place = next(index for index, side in enumerate(sides) if side is labels[0])
     if not 0 <= place <= 1 or len(sides) > 3 or (len(sides) == 3 and place != 1):
         return None
+    relation: str
     for index, relation in enumerate(relations):
         bound = sides[index] if index < place else sides[index + 1]
         if index < place:
-            relation = _FLIPPED.get(relation, relation)
+            relation = FLIPPED.get(relation, relation)
         result = _intersection(result, _half_line(relation, bound), budget)
     return result
 

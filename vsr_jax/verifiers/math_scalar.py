@@ -4,7 +4,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from vsr_jax.verifiers import math_exact as exact
-from vsr_jax.verifiers.math_exact import Budget, TooBig, Undefined
+from vsr_jax.verifiers.math_exact import Budget, Undefined
 from vsr_jax.verifiers.math_node import Node
 from vsr_jax.verifiers.math_value import NotScalar, Point, evaluate, names
 

@@ -8,13 +8,11 @@ _SPELLINGS = {
     **dict.fromkeys(_DASHES, "-"),
     "×": "*", "·": "*", "⋅": "*", "∙": "*", "∗": "*", "÷": "/", "∕": "/",
     "√": r"\sqrt ", "∛": r"\sqrt[3] ", "∞": r"\infty ", "°": r"^{\circ}", "º": r"^{\circ}",
-    "≤": r"\leq ", "⩽": r"\leq ", "≥": r"\geq ", "⩾": r"\geq ", "≠": r"\neq ", "≈": r"\approx ", "±": r"\pm ", "∓": r"\mp ",
+    "≤": r"\leq ", "⩽": r"\leq ", "≥": r"\geq ", "⩾": r"\geq ", "≠": r"\neq ", "≈": r"\approx ", "±": r"\pm ",
+    "∓": r"\mp ", "ⅈ": "i", "ⅇ": "e",
     "∪": r"\cup ", "∩": r"\cap ", "∖": r"\setminus ", "∈": r"\in ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}",
     "⟨": "(", "⟩": ")", "〈": "(", "〉": ")", "∠": r"\angle ", "△": r"\triangle ", "∣": "|", "′": "'",
     "‘": "'", "’": "'", "“": '"', "”": '"', "€": r"\$", "£": r"\$", "¥": r"\$", "、": ",", "。": ".",
-    "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\epsilon ", "θ": r"\theta ", "λ": r"\lambda ",
-    "μ": r"\mu ", "π": r"\pi ", "ρ": r"\rho ", "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\phi ", "ϕ": r"\phi ", "ω": r"\omega ",
-    "Δ": r"\Delta ", "Ω": r"\Omega ", "𝜋": r"\pi ", "ⅈ": "i",
 }  # fmt: skip
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿˣ", "0123456789+-()nx")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-")
@@ -42,8 +40,12 @@ def _spell(character: str) -> str:
         return str(digit)
     if unicodedata.category(character) == "Cf":  # invisible: joiners, byte-order marks
         return ""
+    name = unicodedata.name(character, "")
+    if name.startswith(("GREEK SMALL LETTER ", "GREEK CAPITAL LETTER ")):
+        letter = name.rpartition(" ")[2].replace("LAMDA", "LAMBDA")
+        return f"\\{letter.lower() if 'SMALL' in name else letter.capitalize()} "
     plain = unicodedata.normalize("NFKC", character)
     if "\u2044" in plain:
         top, bottom = plain.split("\u2044")
         return rf"\frac{{{top}}}{{{bottom}}}"
-    return "".join(_SPELLINGS.get(part, part) for part in plain)
+    return plain if plain == character else to_latex(plain)

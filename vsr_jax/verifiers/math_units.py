@@ -1,5 +1,7 @@
 """Names that follow a number: units of measurement, scale words and number words."""
 
+from vsr_jax.verifiers.math_vocabulary import word_set
+
 # canonical name: other spellings (a plural s is understood)
 _TABLE = """
 mm: millimeter millimetre
@@ -39,16 +41,17 @@ for _line in _TABLE.strip().splitlines():
         _KNOWN[_word] = _KNOWN[_word + "s"] = _name
 
 SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
-NUMBER_WORDS = {word: value for value, word in enumerate([*_NUMBERS.split(), "eighteen", "nineteen", "twenty"])}
-SHAPES = frozenset("square squared cubic cubed sq cu units unit per".split())
-LETTERS = frozenset("m s g h l L N J W V K C F".split())
+NUMBER_WORDS = {
+    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+    "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
+    "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20,
+}  # fmt: skip
+SHAPES = word_set("square squared cubic cubed sq cu units unit per")
+LETTERS = word_set("m s g h l L N J W V K C F")  # units of one letter
+# Words behind a number that make it something else than that number.
+QUALIFIERS = word_set("not at most least more less than fewer over under about around up to minus plus times by")
 
 
 def canonical_unit(word: str) -> str | None:
     """The canonical name of a unit in the table, else None. Case counts for none of them but `L`."""
     return _KNOWN.get(word) or _KNOWN.get(word.lower())
-
-
-# Words behind a number that make it something else than that number.
-QUALIFIERS = frozenset("not at most least more less than fewer over under about around up to minus plus times by".split())
