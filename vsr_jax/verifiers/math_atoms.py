@@ -25,8 +25,8 @@ class AtomRules(MacroRules):
             return token.value in FACTOR_MACROS
         if token.kind == "word":
             return not token.text and canonical_unit(token.value) is None and not is_prose(token)
-        if token.kind == "num":  # 150 3^{1/2}; two bare numbers side by side mean nothing
-            return token.spaced and self.ahead(1).value == "^"
+        if token.kind == "num":  # 150 3^{1/2} and 2!3!; two bare numbers side by side mean nothing
+            return (token.spaced and self.ahead(1).value == "^") or self.tokens[self.index - 1].value == "!"
         if token.kind == "env":
             return token.value.startswith("begin")
         return token.value in ("(", "{", "[") or (token.value == "|" and not self.bars)

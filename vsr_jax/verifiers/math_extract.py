@@ -127,7 +127,7 @@ def last_answer_line(text: str) -> Extraction:
     if end is None:
         return Extraction(None, "no box and no answer line")
     rest = text[end:].lstrip("*_ \t\n")
-    for opening, closing in (("\\[", "\\]"), ("$$", "$$")):
+    for opening, closing in (("\\[", "\\]"), ("$$", "$$"), ("$\n", "$")):  # a formula on lines of its own
         if rest.startswith(opening) and closing in rest[2:]:
             line = rest[2 : rest.index(closing, 2)]
             break

@@ -150,11 +150,11 @@ _ARTICLES = frozenset(["a", "an", "the"])
 
 
 def _trim(tokens: list[Token]) -> list[Token]:
-    """Drops closing punctuation, and an opening such as `The answer is`."""
+    """Drops closing punctuation, a product sign in front, and an opening such as `The answer is`."""
     while tokens and tokens[-1].kind == "op" and tokens[-1].value in _CLOSING_MARKS:
         tokens.pop()
     start = 0
-    if tokens and tokens[0].value == '"':
+    if tokens and tokens[0].value in ('"', "*"):
         tokens = tokens[1:]
     if len(tokens) > 1 and tokens[0].value.lower() in _ARTICLES and tokens[0].text and tokens[1].kind == "word":
         tokens = tokens[1:]

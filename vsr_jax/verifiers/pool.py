@@ -2,6 +2,8 @@
 
 import contextlib
 import multiprocessing
+import os
+import pickle
 import signal
 import threading
 import time
@@ -9,6 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from vsr_jax.errors import UserError
@@ -53,7 +56,7 @@ class Pool:
           items: what to check; must pickle.
 
         Raises:
-          UserError: an item is a malformed row, `check` cannot be imported by a worker, or workers cannot start.
+          UserError: an item is a malformed row, `check` or an item cannot be sent to a worker, or workers cannot start.
         """
         with self._lock:
             if self._closed:
@@ -100,8 +103,9 @@ class _Worker:
 
     def send(self, kind: str, payload: Any, seconds: float) -> None:
         """Hands over work; a worker that is already dead is noticed when its connection is read."""
+        message = ForkingPickler.dumps((kind, payload))
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send((kind, payload))
+            self.connection.send_bytes(message)
         self.due = time.monotonic() + seconds
 
 
@@ -118,6 +122,17 @@ class _Batch:
             worker.check = None
 
     def run(self) -> list[Verdict]:
+        """All verdicts; whatever ends the batch early leaves the workers fit for the next one."""
+        try:
+            return self.loop()
+        except BaseException:
+            for worker in self.pool._workers:
+                if worker.due != float("inf"):
+                    worker.stop()
+                    worker.start()
+            raise
+
+    def loop(self) -> list[Verdict]:
         workers = self.pool._workers[: len(self.items)]
         while True:
             if self.complaint:
@@ -140,11 +155,14 @@ class _Batch:
         return [self.verdicts[index] for index in range(len(self.items))]
 
     def feed(self, worker: _Worker) -> None:
-        if worker.check is None:
-            worker.send("load", self.check, START_S)
-        else:
-            worker.index = self.waiting.popleft()
-            worker.send("run", self.items[worker.index], self.pool.deadline_s)
+        try:
+            if worker.check is None:
+                worker.send("load", self.check, START_S)
+            else:
+                worker.index = self.waiting.popleft()
+                worker.send("run", self.items[worker.index], self.pool.deadline_s)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise UserError(f"Pool: needs an importable function and items that pickle: {error}") from None
 
     def read(self, worker: _Worker) -> None:
         try:
@@ -197,6 +215,7 @@ def _warn(verdicts: Sequence[Verdict]) -> None:
 def _serve(connection: Connection) -> None:
     """The worker: loads a check, then answers every item with a verdict."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     check: Check | None = None
     while True:
         try:
@@ -212,6 +231,14 @@ def _serve(connection: Connection) -> None:
         else:
             assert check is not None
             connection.send(_answer(check, payload))
+
+
+def _end_with_parent() -> None:
+    """Ends a worker, hanging or not, whose parent was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 def _answer(check: Check, item: Any) -> tuple[str, Any]:
