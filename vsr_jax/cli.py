@@ -1,0 +1,168 @@
+"""The command `vsr`: parses, calls, prints. JAX is imported by the commands that compute, not by `--help`."""
+
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from vsr_jax.errors import UserError
+
+
+@dataclass(frozen=True)
+class Study:
+    """Run a study: all its stages, then one report. Goes on where it was interrupted.
+
+    micro: from one tiny Base policy a Math-RLVR and an IF-RLVR branch, and the support of all three on both tasks, in
+    minutes on a laptop.
+    """
+
+    name: tyro.conf.Positional[Literal["micro"]]
+    """Which study."""
+    out: Path = Path("runs/micro")
+    """Run folder; the page is OUT/report/index.html."""
+    world: str = "default"
+    """Preset of the micro world: default, no_mix, rambling or harder."""
+    base: str = ""
+    """Model directory of the Base policy; empty takes the one that ships with the package."""
+    math_steps: int = 40
+    """GRPO steps of the Math-RLVR branch."""
+    if_steps: int = 60
+    """GRPO steps of the IF-RLVR branch."""
+    learning_rate: float = 3e-4
+    """Of AdamW, in both branches."""
+    train_rows: int = 2048
+    """Training prompts a task."""
+    prompts: int = 64
+    """Evaluation prompts a task."""
+    samples: int = 32
+    """Responses a prompt when measuring."""
+    seed: int = 0
+    """Of training prompts, rollouts and measurements."""
+
+    def run(self) -> None:
+        """Runs the stages that are not done and prints the table."""
+        from vsr_jax.study.micro import MicroStudy, run_micro
+
+        study = MicroStudy(**{f.name: getattr(self, f.name) for f in fields(MicroStudy)})
+        page = run_micro(study, self.out)
+        print((page.parent / "support.md").read_text())
+        print((page.parent / "contrasts.md").read_text())
+        print(f"report: {page}")
+
+
+@dataclass(frozen=True)
+class MicroWorld:
+    """Tools of the micro world.
+
+    pretrain: make a Base policy by supervised training, first a drill on single steps, then the mixed corpus.
+    """
+
+    tool: tyro.conf.Positional[Literal["pretrain"]]
+    """Which tool."""
+    out: Path
+    """Model directory to write."""
+    world: str = "default"
+    """Preset of the micro world."""
+    seed: int = 0
+    """Of the initial weights and of the corpus."""
+    drill_steps: int = 800
+    """Optimizer steps of the drill."""
+    mixed_steps: int = 1500
+    """Optimizer steps on the mixed corpus."""
+    drill_rate: float = 3e-3
+    """Learning rate of the drill."""
+    mixed_rate: float = 2e-3
+    """Learning rate on the mixed corpus; decays linearly over the last two thirds."""
+
+    def run(self) -> None:
+        """Trains and writes the model directory."""
+        from tqdm import tqdm
+
+        from vsr_jax.study.pretrain import PretrainSettings, pretrain
+
+        names = ("world", "seed", "drill_steps", "mixed_steps", "drill_rate", "mixed_rate")
+        settings = PretrainSettings(**{name: getattr(self, name) for name in names})
+        with tqdm(total=settings.drill_steps + settings.mixed_steps, file=sys.stderr) as bar:
+
+            def on_step(phase: str, step: int, steps: int, line) -> None:
+                bar.set_description(phase, refresh=False)
+                bar.set_postfix_str(f"loss {line['loss']:.3f}", refresh=False)
+                bar.update()
+
+            pretrain(settings, self.out, on_step=on_step)
+        print(f"model: {self.out}")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Sample a benchmark, verify, and print what the policy can reach: mean@n, best@k, buckets, openings."""
+
+    model: str
+    """Model directory or hub id."""
+    benchmark: str
+    """Name: math_train, math500, math500_128, aime24, aime25, gsm8k, ifeval, ifbench, mathif, reasonif or iftrain."""
+    out: Path
+    """Folder for rollouts.parquet and the tables; a measurement that it already holds is taken up again."""
+    data: Path | None = None
+    """JSONL file with the fields of the public data set; the hub is asked when it is not given."""
+    limit: int | None = None
+    """Measure the first LIMIT prompts only."""
+    samples: int = 32
+    """Responses a prompt (n)."""
+    max_tokens: int = 1024
+    """Longest response in tokens."""
+    temperature: float = 1.0
+    """0 decodes greedily."""
+    top_p: float = 1.0
+    """1.0 samples the policy itself; the paper's evaluations use 0.7."""
+    top_k: int = 0
+    """Likeliest tokens kept; 0 keeps all."""
+    seed: int = 1234
+    """Of the samples."""
+    framing: str = "auto"
+    """What stands around a prompt: auto, raw, chat, bare, dapo_math, boxed, ... or a Jinja file. auto is chat+boxed on
+    math and chat on instructions where the tokenizer has a chat template, else boxed and raw."""
+    extract: Literal["auto", "boxed", "answer_line"] = "auto"
+    """Where a math answer is looked for."""
+    require_stop: bool = False
+    """A response cut at the length limit does not pass."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of parameters and computing."""
+    rows: int = 256
+    """Responses decoded together; lower it when memory is short."""
+    workers: int = 0
+    """Processes that verify; 0 verifies in this process, without a deadline."""
+    deadline: float = 10.0
+    """Seconds a worker may spend on one response."""
+    revision: str | None = None
+    """Hub revision of the model."""
+    max_position: int | None = None
+    """Context length in place of the config's; recorded in the run folder."""
+
+    def run(self) -> None:
+        """Measures and prints the tables."""
+        from vsr_jax.study.measure_command import measure
+
+        print(measure(**{f.name: getattr(self, f.name) for f in fields(self)}))
+
+
+Command = (
+    Annotated[Study, tyro.conf.subcommand("study")]
+    | Annotated[Measure, tyro.conf.subcommand("measure")]
+    | Annotated[MicroWorld, tyro.conf.subcommand("micro")]
+)
+
+
+def main() -> None:
+    """Entry point. Exits 2 with one line on bad input, 130 on an interrupt; finished work is kept either way."""
+    command = tyro.cli(Command, prog="vsr", description="What reinforcement learning does to a policy's support.")
+    try:
+        command.run()
+    except UserError as error:
+        print(f"vsr: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("\nvsr: interrupted; run the same command again to go on", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -1,0 +1,119 @@
+"""Stages in a run folder: addressed by what they depend on, done once, taken up again after an interrupt."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from vsr_jax.errors import UserError
+from vsr_jax.training.checkpoint import write_json
+
+Report = Callable[[int, int, str], None]
+"""`(done, total, note)`: how far a stage is; the note stands beside the bar."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One piece of work.
+
+    Attributes:
+      name: names its folder, and is shown beside the bar.
+      settings: everything that its result depends on, as JSON values.
+      inputs: stages whose folders it reads.
+      run: `(folder, folders of the inputs, report)`; may find its own partial results in the folder.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    inputs: "tuple[Stage, ...]"
+    run: Callable[[Path, Sequence[Path], Report], None]
+
+    def key(self) -> str:
+        """Changes with the settings of the stage or of anything it depends on, and with nothing else."""
+        content = [self.name, dict(self.settings), [stage.key() for stage in self.inputs]]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+
+    def folder(self, root: Path) -> Path:
+        """Where its results lie under a run folder."""
+        return root / "stages" / f"{self.name}-{self.key()}"
+
+    def done(self, root: Path) -> bool:
+        """Whether its results are complete."""
+        return (self.folder(root) / "done.json").exists()
+
+
+def run_stages(stages: Sequence[Stage], root: Path) -> None:
+    """Runs what is not done yet, in order, with one progress bar a stage. Inputs must come before what reads them."""
+    for number, stage in enumerate(stages, 1):
+        title = f"[{number}/{len(stages)}] {stage.name}"
+        folder = stage.folder(root)
+        if stage.done(root):
+            tqdm.write(f"{title}: done before", file=sys.stderr)
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "stage.json", {"name": stage.name, "settings": dict(stage.settings), **provenance()})
+        began = time.monotonic()
+        with _bar(title) as report:
+            stage.run(folder, [s.folder(root) for s in stage.inputs], report)
+        write_json(folder / "done.json", {"seconds": round(time.monotonic() - began, 1)})
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Report]:
+    form = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}, {remaining} left]{postfix}"
+    with tqdm(desc=title, total=1, bar_format=form, file=sys.stderr, mininterval=0.3, smoothing=0.1) as bar:
+        started = False
+
+        def report(done: int, total: int, note: str = "") -> None:
+            nonlocal started
+            if not started or bar.total != total:
+                # Work found done from an earlier run must not count as speed.
+                bar.reset(total)
+                bar.initial, started = done, True
+            bar.n = done
+            bar.set_postfix_str(note, refresh=False)
+            bar.refresh()
+
+        yield report
+
+
+def provenance() -> dict[str, str]:
+    """What made a result: package version, library versions, git revision where there is one."""
+    found = {f"version_{name}": version(name) for name in ("vsr-jax", "jax", "numpy")}
+    here = Path(__file__).resolve().parent
+    try:
+        git = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+        found["git"] = subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        found["git"] = "not a git checkout"
+    return found
+
+
+def claim_folder(out: Path, settings: Mapping[str, Any]) -> None:
+    """Makes `out` the home of one run, or takes up the run that it holds.
+
+    Raises:
+      UserError: the folder holds a run with other settings; names the first that differs.
+    """
+    file = out / "settings.json"
+    wanted = json.loads(json.dumps(dict(settings)))
+    if not file.exists():
+        write_json(file, wanted)
+        write_json(out / "provenance.json", provenance())
+        return
+    held = json.loads(file.read_text())
+    for name in sorted(held.keys() | wanted.keys()):
+        if held.get(name) != wanted.get(name):
+            raise UserError(
+                f"{out} holds a run with {name} = {held.get(name)!r}, this one has {wanted.get(name)!r}; "
+                "choose another --out, or delete the folder"
+            )
