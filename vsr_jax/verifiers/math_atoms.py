@@ -245,8 +245,14 @@ def is_prose(token: Token) -> bool:
 
 
 def _mixed(whole: Fraction, fraction: Node) -> Node:
-    """An integer directly before a proper fraction is a sum; before any other fraction it is a product."""
+    """An integer directly before a proper fraction is a sum, before a fraction with other symbols a product.
+
+    Raises:
+      ParseFailure: the fraction is improper, so that neither is meant.
+    """
     above, below = fraction.args
-    if above.op == below.op == "num" and 0 < above.args[0] < below.args[0]:
+    if not above.op == below.op == "num":
+        return Node("mul", (Node("num", (whole,)), fraction))
+    if 0 < above.args[0] < below.args[0]:
         return Node("add", (Node("num", (whole,)), fraction))
-    return Node("mul", (Node("num", (whole,)), fraction))
+    raise ParseFailure("an integer before an improper fraction")

@@ -36,7 +36,7 @@ def same(gold: Node, answer: Node, budget: Budget) -> bool:
         return expected is not None and found is not None and _same_matrix(expected, found, budget)
     if gold.op == "tuple" or answer.op == "tuple":
         return False
-    if gold.op == "ratio" or answer.op == "ratio":
+    if {gold.op, answer.op} & {"ratio", "time"}:
         return _same_ratio(gold, answer, budget)
     if gold.op == "base" or _magnitude(gold).op == "base":
         return gold == answer
@@ -253,26 +253,20 @@ def _same_matrix(gold: Node, answer: Node, budget: Budget) -> bool:
 
 
 def _same_ratio(gold: Node, answer: Node, budget: Budget) -> bool:
-    """Proportional parts; a gold that reads as a time of day is that time only."""
-    parts = [node.args if node.op == "ratio" else _fraction(node) for node in (gold, answer)]
-    if parts[0] is None or parts[1] is None or len(parts[0]) != len(parts[1]):
+    """Proportional parts; a gold that reads as a time, such as 9:24, is that time only."""
+    expected, found = (node.args if node.op in ("ratio", "time") else _fraction(node) for node in (gold, answer))
+    if len(expected) != len(found):
         return False
-    crossed = [
-        equal(Node("mul", (parts[0][i], parts[1][i + 1])), Node("mul", (parts[0][i + 1], parts[1][i])), budget)
-        for i in range(len(parts[0]) - 1)
-    ]
-    if _is_time(gold):
-        return gold.op == answer.op and all(equal(g, a, budget) for g, a in zip(*parts, strict=True))
-    return all(crossed)
+    if gold.op == "time":
+        return answer.op == "time" and all(equal(g, a, budget) for g, a in zip(expected, found, strict=True))
+    if any(equal(part, Node("num", (Fraction(0),)), budget) for part in (*expected, *found)):
+        return expected == found
+    pairs = zip(pairwise(expected), pairwise(found), strict=True)
+    return all(equal(Node("mul", (g, d)), Node("mul", (h, c)), budget) for (g, h), (c, d) in pairs)
 
 
-def _fraction(node: Node) -> tuple[Node, Node]:
+def _fraction(node: Node) -> tuple[Node, ...]:
     return node.args if node.op == "div" else (node, Node("num", (Fraction(1),)))
-
-
-def _is_time(node: Node) -> bool:
-    values = [part.args[0] if part.op == "num" else Fraction(-1) for part in node.args] if node.op == "ratio" else []
-    return len(values) > 1 and 0 <= values[0] < 24 and all(10 <= value < 60 for value in values[1:])
 
 
 # Equations and inequalities.

@@ -185,10 +185,10 @@ def key(tokens: list[Token]) -> str:
     """One canonical string: equal keys mean that two answers are the same text up to print."""
     parts = []
     previous = ""
-    for kind, value, spaced, _ in tokens:
+    for kind, value, _, _ in tokens:
         if kind == "num":
-            value = value.rstrip(".") if value.endswith(".") else value
-            if spaced and previous == "num":
+            value = value.removesuffix(".")
+            if previous == "num":  # two numbers never join
                 parts.append(" ")
         parts.append("\\" + value if kind == "cmd" else value)
         previous = kind

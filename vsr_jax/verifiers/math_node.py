@@ -15,7 +15,7 @@ One node type; `op` says what `args` holds:
   reals    nothing
   matrix   "matrix" or "vmatrix" or another environment, then rows (tuples of nodes)
   rel      a tuple of relation names, then one node more than there are relations
-  ratio    two or more nodes
+  ratio    two or more nodes;  time: two or more numbers, those behind a colon printed with two digits
   base     digits (str), base (int)
 """
 

@@ -89,12 +89,17 @@ class AnswerParser(AtomRules):
         return Node("rel", (tuple(relations), *sides)) if relations else sides[0]
 
     def side(self) -> Node:
-        """A ratio a:b, or a single part."""
+        """A ratio a:b, a time such as 9:05, or a single part."""
         parts = [self.sets()]
+        digits = []
         while self.at(":") and not self.in_set:
             self.advance()
+            digits.append(len(self.token.value) if self.token.kind == "num" else 0)
             parts.append(self.sum())
-        return Node("ratio", tuple(parts)) if len(parts) > 1 else parts[0]
+        if not digits:
+            return parts[0]
+        timely = all(count == 2 for count in digits) and all(part.op == "num" for part in parts)
+        return Node("time" if timely else "ratio", tuple(parts))
 
     def sets(self) -> Node:
         """Sums joined by union, intersection or set difference."""
