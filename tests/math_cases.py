@@ -84,6 +84,7 @@ BOXED: dict[str, list[tuple[str, list[str], list[str]]]] = {
         (r"(-\infty,0]", [r"(-\infty, 0]", r"x \le 0"], [r"(-\infty,0)", "x<0"]),
     ],
     "sets of reals": [
+        (r"[-2,7]", ["x in [-2,7]"], ["x in (-2,7]"]),
         (r"[-2,7]", [r"x \in [-2,7]", r"-2 \le x \le 7", r"\{x : -2 \le x \le 7\}", r"7 \ge x \ge -2"], ["-2<x<7"]),
         (
             r"(-\infty,3)\cup(3,\infty)",

@@ -288,10 +288,38 @@ def test_hurtful_golds_are_bounded_and_equal_themselves():
             assert same.passed, gold
 
 
-def test_many_unfinished_boxes_cost_their_length():
+@pytest.mark.parametrize(
+    "response",
+    [
+        r"\boxed{" * 30_000 + r"\boxed{6}",
+        r"\boxed{" * 30_000 + "6" + "}" * 30_000,
+        r"\boxed " * 30_000,
+        r"\boxed 5 \boxed{" * 10_000,
+        r"\boxed " + "{" * 100_000,
+        "boxed" + "\\" * 200_000,
+        "answer" + " " * 200_000,
+        "Answer is" + " " * 200_000 + ":" + " " * 200_000,
+        "answer: " * 40_000,
+        "Answer: " + "<a" * 100_000,
+        "Answer: " + "0" * 200_000 + "x",
+        "$" * 200_000 + r"\boxed{$" + "$" * 200_000,
+        "<think>" * 50_000 + "</think>" * 50_000,
+    ],
+)
+def test_long_responses_cost_their_length(response):
     start = time.process_time()
-    assert check_math("6", r"\boxed{" * 50_000 + r"\boxed{6}").status in ("no_answer", "correct")
+    for extract in ("auto", "answer_line"):
+        assert check_math("8", response, extract=extract, think=True).status in ("no_answer", "wrong")
     assert time.process_time() - start < 1.0
+
+
+def test_in_a_deep_recursion():
+    def descend(levels):
+        if levels:
+            return descend(levels - 1)
+        return check_math("6", rf"\boxed{{{'(' * 25 + '6' + ')' * 25}}}").status
+
+    assert {descend(levels) for levels in range(0, 900, 50)} <= {"correct", "wrong"}
 
 
 def test_wrong_answers_of_the_micro_world_are_cheap():

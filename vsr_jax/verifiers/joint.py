@@ -11,8 +11,8 @@ from typing import Any
 from vsr_jax.errors import UserError
 from vsr_jax.verifiers.instructions import Level, Reading, check_instructions
 from vsr_jax.verifiers.math import check_answer, checked_gold, no_answer
-from vsr_jax.verifiers.math_extract import after_thinking, find_answer
-from vsr_jax.verifiers.scope import followed_scope
+from vsr_jax.verifiers.math_extract import find_answer
+from vsr_jax.verifiers.scope import after_thinking, followed_scope
 from vsr_jax.verifiers.types import JointVerdict, Verdict
 
 _CHOICE = re.compile(r"\s*\(?([A-Z])\s*[.):]")  # `B) 12 km` and `(B) 12 km`
@@ -61,8 +61,6 @@ def check_tagged_answer(gold: str, response: str) -> Verdict:
     """
     gold = checked_gold(gold)
     text = after_thinking(response)
-    if text is None:
-        return no_answer("the thinking block is not closed")
     _, tag, tagged = text.rpartition(_ANSWER_TAG)
     if tag and "</answer>" not in tagged:
         return no_answer("the last <answer> is not closed")

@@ -1,6 +1,6 @@
 """Whether two parsed answers mean the same: lists, points, sets, matrices, equations, numbers with marks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise, product
 
@@ -208,11 +208,7 @@ def _same_tuple(gold: Node, answer: Node, budget: Budget) -> bool:
     brackets = gold.args[:2], answer.args[:2]
     if brackets[0] != brackets[1] and (len(gold.args) == 4 or not set(brackets) <= {("(", ")"), ("[", "]")}):
         return False
-    return all(_same_end(g, a, budget) for g, a in zip(gold.args[2:], answer.args[2:], strict=True))
-
-
-def _same_end(gold: Node, answer: Node, budget: Budget) -> bool:
-    return gold == answer or same(gold, answer, budget)
+    return all(same(g, a, budget) for g, a in zip(gold.args[2:], answer.args[2:], strict=True))
 
 
 def _matrix(node: Node) -> Node | None:
@@ -238,7 +234,7 @@ def _matrix(node: Node) -> Node | None:
     return None
 
 
-def _scaled(matrix: Node, change) -> Node:
+def _scaled(matrix: Node, change: Callable[[Node], Node]) -> Node:
     kind, *rows = matrix.args
     return Node("matrix", (kind, *(tuple(change(entry) for entry in row) for row in rows)))
 

@@ -6,10 +6,11 @@ from typing import Literal, NamedTuple
 Extract = Literal["auto", "boxed", "answer_line"]
 
 # A box opener of any spelling (with its brace when it has one), an escaped character, or a brace.
-_BOX_TOKEN = re.compile(r"(\\+(?:boxed|fbox|framebox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
+_BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox|framebox)(?![A-Za-z])\s*)(\{?)|\\.|[{}]", re.DOTALL)
 _MATH_END = re.compile(r"\$|\\\)|\\\]|\n")
-_ANSWER_LABEL = re.compile(r"\banswers?(?:\s+is)?\s*(?:\*\*|__)?\s*[:\uff1a]\s*", re.IGNORECASE)
+_ANSWER_LABEL = re.compile(r"\banswers?(?:\s++is\b)?\s*+(?:(?:\*\*|__)\s*+)?[:\uff1a]\s*+", re.IGNORECASE)
 _MARKUP = re.compile(r"</?[A-Za-z_]+>|<\|[A-Za-z_]+\|>")
+_MAX_BRACELESS = 1_000  # characters
 # Text that shows that an unclosed box was left behind: its formula ended, or prose went on.
 _LEFT_BEHIND = re.compile(r"\$|\\\)|\\\]|\n|(?<![A-Za-z\\{])[A-Za-z]{2,}[,.]?\s")
 
@@ -27,12 +28,6 @@ class _Box(NamedTuple):
     end: int | None  # None: unfinished
     parent: int | None  # index of the box around it
     escaped: bool  # written with doubled backslashes
-
-
-def after_thinking(response: str) -> str | None:
-    """The text after the last `</think>`; None when a block is left open; all of it when there is no block."""
-    tail = response.rpartition("</think>")[2]
-    return None if "<think>" in tail else tail
 
 
 def find_answer(response: str, extract: Extract) -> Extraction:
@@ -86,8 +81,7 @@ def _find_boxes(text: str) -> list[_Box]:
         token = match.group()
         if match.group(1):
             parent = enclosing[-1] if enclosing else None
-            slashes = len(token) - len(token.lstrip("\\"))
-            escaped = slashes % 2 == 0
+            escaped = token.startswith("\\\\")
             if match.group(2):
                 groups.append(len(boxes))
                 enclosing.append(len(boxes))
@@ -107,8 +101,9 @@ def _find_boxes(text: str) -> list[_Box]:
 
 def _braceless_end(text: str, start: int) -> int | None:
     r"""Where `\boxed ..` without braces ends: with its formula, else after one word; None when nothing follows."""
-    stop = _MATH_END.search(text, start)
-    end = len(text) if stop is None else stop.start()
+    limit = min(len(text), start + _MAX_BRACELESS)
+    stop = _MATH_END.search(text, start, limit)
+    end = limit if stop is None else stop.start()
     if stop is None or stop.group() == "\n":
         depth = 0
         for index in range(start, end):

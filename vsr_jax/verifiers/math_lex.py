@@ -55,6 +55,9 @@ _EMPHASIS = re.compile(r"\s*(\*\*|__|`)(.*)\1\s*", re.DOTALL)
 _LONE_SIGN = re.compile(r"\{([-+=<>*/:])\}")
 # 12,\!650 and 12{,}650 and 2\ 039\ 191: groups of three digits whose separator is not a plain comma.
 _GROUPS = re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:(?:,\\!\s*|\\!,|\{,\}|\\[,;: ]|[ ~])[0-9]{3})+(?![0-9])")
+_LEAD = re.compile(r"(?:(?:hence|thus|so|therefore),?)?(?:the|my|our)?(?:final|correct)?answer(?:is|:|=)*")
+_CLOSING_MARKS = frozenset('.,;:"')
+_ARTICLES = frozenset(["a", "an", "the"])
 _SCIENTIFIC = re.compile(r"\s*([+-]?[0-9]+)e(-[0-9]+)\s*")
 
 
@@ -96,7 +99,7 @@ def tokenise(text: str) -> list[Token]:
                 continue
         tokens += _tokens(kind, raw, spaced, texts > 0 or font == "text")
         font, spaced = "", False
-    return _trim(_unions(tokens))
+    return _trim(_bare_words(tokens))
 
 
 def _digits(match: re.Match[str]) -> str:
@@ -131,22 +134,16 @@ def _word(raw: str, spaced: bool, text: bool) -> list[Token]:
     return [Token("word", raw, spaced, text)]
 
 
-def _unions(tokens: list[Token]) -> list[Token]:
-    """Reads a letter U between brackets, as in `(1,2) U (3,4)`, as a union."""
+def _bare_words(tokens: list[Token]) -> list[Token]:
+    """Reads U between brackets as a union, and a bare `in` before a bracket as membership."""
     for index in range(1, len(tokens) - 1):
-        token = tokens[index]
-        if (
-            token.value == "U"
-            and tokens[index - 1].value in (")", "]", r"\}")
-            and tokens[index + 1].value in ("(", "[", r"\{")
-        ):
-            tokens[index] = Token("cmd", "cup", token.spaced, False)
+        kind, value, spaced, text = tokens[index]
+        opens = tokens[index + 1].value in ("(", "[", r"\{", "mathbb")
+        if value == "U" and opens and tokens[index - 1].value in (")", "]", r"\}"):
+            tokens[index] = Token("cmd", "cup", spaced, text)
+        elif value == "in" and kind == "word" and opens:
+            tokens[index] = Token("cmd", "in", spaced, text)
     return tokens
-
-
-_LEAD = re.compile(r"(?:(?:hence|thus|so|therefore),?)?(?:the|my|our)?(?:final|correct)?answer(?:is|:|=)*")
-_CLOSING_MARKS = frozenset('.,;:"')
-_ARTICLES = frozenset(["a", "an", "the"])
 
 
 def _trim(tokens: list[Token]) -> list[Token]:
@@ -195,14 +192,12 @@ def key(tokens: list[Token]) -> str:
     return "".join(parts)
 
 
-def prose(tokens: list[Token]) -> str | None:
-    """The words of an answer that has any, without case, full stops, quotes and outer brackets; None without words."""
-    if not any(token.kind == "word" or (token.text and token.kind == "sym") for token in tokens):
-        return None
-    return spoken(tokens)
+def has_words(tokens: list[Token]) -> bool:
+    """Whether an answer holds a word, or a letter in a text font."""
+    return any(token.kind == "word" or (token.text and token.kind == "sym") for token in tokens)
 
 
 def spoken(tokens: list[Token]) -> str:
-    """`prose` of an answer that may have no words."""
+    """`key` for answers with words: without case, full stops, quotes and outer brackets."""
     text = "".join(value for kind, value, _, _ in tokens if not (kind == "op" and value in ".'\"")).lower()
     return text[1:-1] if text.startswith("(") and text.endswith(")") else text

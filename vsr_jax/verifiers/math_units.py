@@ -2,43 +2,17 @@
 
 from vsr_jax.verifiers.math_vocabulary import word_set
 
-# canonical name: other spellings (a plural s is understood)
-_TABLE = """
-mm: millimeter millimetre
-cm: centimeter centimetre centimeters
-m: meter metre
-km: kilometer kilometre
-in: inch inches
-ft: foot feet
-yd: yard
-mi: mile
-mg: milligram
-g: gram gm
-kg: kilogram kgs
-lb: pound
-oz: ounce
-ml: milliliter millilitre mL
-l: liter litre L
-gal: gallon
-s: second sec
-min: minute mins
-h: hour hr
-day:
-week:
-month:
-year: yr
-mph:
-kph: kmh
-cent:
-dollar: usd
-euro: eur
-acre:
-"""
-_KNOWN: dict[str, str] = {}
-for _line in _TABLE.strip().splitlines():
-    _name, _others = _line.split(":")
-    for _word in (_name, *_others.split()):
-        _KNOWN[_word] = _KNOWN[_word + "s"] = _name
+# Canonical name: other spellings. A plural s is understood.
+_TABLE = {
+    "mm": "millimeter millimetre", "cm": "centimeter centimetre", "m": "meter metre", "km": "kilometer kilometre",
+    "in": "inch inches", "ft": "foot feet", "yd": "yard", "mi": "mile", "mg": "milligram", "g": "gram gm",
+    "kg": "kilogram", "lb": "pound", "oz": "ounce", "ml": "milliliter millilitre", "l": "liter litre", "gal": "gallon",
+    "s": "second sec", "min": "minute", "h": "hour hr", "day": "", "week": "", "month": "", "year": "yr", "mph": "",
+    "kph": "kmh", "cent": "", "dollar": "usd", "euro": "eur", "acre": "",
+}  # fmt: skip
+_KNOWN = {
+    form: name for name, others in _TABLE.items() for word in (name, *others.split()) for form in (word, f"{word}s")
+}
 
 SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 NUMBER_WORDS = {
@@ -53,5 +27,5 @@ QUALIFIERS = word_set("not at most least more less than fewer over under about a
 
 
 def canonical_unit(word: str) -> str | None:
-    """The canonical name of a unit in the table, else None. Case counts for none of them but `L`."""
-    return _KNOWN.get(word) or _KNOWN.get(word.lower())
+    """The canonical name of a unit in the table, else None."""
+    return _KNOWN.get(word.lower())
