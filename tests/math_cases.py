@@ -121,6 +121,8 @@ BOXED: dict[str, list[tuple[str, list[str], list[str]]]] = {
     "text": [
         ("13", [r"\text{13}", r"\mathbf{13}", r"\text{13.}", r"\textcolor{red}{13}"], [r"\text{14}"]),
         (r"\text{(B)}", ["B", "(B)", r"\textbf{(B)}", r"\textbf{B}", r"\text{B.}", r"\mathrm{(B)}"], ["C", "D"]),
+        (r"\text{(B)}", [r"\textbf{(B)} 12", r"\text{B) }12\text{ km}", "B. 12", r"\text{B: } x+1"],
+         ["(C) 12", "(A) or (B)", "(B)(C)", "(B, C)", "AB", r"\text{B or C}", "(B) 12, (C) 13"]),
         (r"\text{even}", ["even", r"\text{Even}", r"\mathrm{even}"], [r"\text{odd}", r"\text{not even}"]),
         (r"\text{Evelyn}", ["Evelyn", r"\textit{Evelyn}"], ["Navin"]),
         (r"\text{ellipse}", [r"\text{an ellipse}"], [r"\text{circle}"]),
@@ -135,7 +137,8 @@ BOXED: dict[str, list[tuple[str, list[str], list[str]]]] = {
         (
             r"\frac{3}{4}",
             [r"\dfrac{3}{4}", r"\tfrac34", r"\frac34", "3/4", "0.75", ".75", r"\frac{6}{8}", r"\frac 34", r"\frac{3}4",
-             r"\cfrac{3}{4}", r"\nicefrac{3}{4}", r"{3 \over 4}", "¾", "0.7500", r"\frac{-3}{-4}", r"75\%"],
+             r"\cfrac{3}{4}", r"\nicefrac{3}{4}", r"{3 \over 4}", "¾", "0.7500", r"\large\frac34", "3 / 4",
+             r"\frac{-3}{-4}", r"75\%"],
             [r"\frac43", "0.74999999999", "75", r"\frac340", "34"],
         ),
         (r"0.1\overline{6}", [r"\frac16"], ["0.16", "0.1667"]),
@@ -205,6 +208,7 @@ BOXED: dict[str, list[tuple[str, list[str], list[str]]]] = {
         ("y=2x+3", ["2x+3", "2x-y+3=0", "y-2x=3"], ["y=2x-3", "z=2x+3"]),
         ("x^2+y^2=13", ["13=x^2+y^2", "x^2+y^2-13=0"], ["13", "x^2+y^2=14"]),
         ("0", ["x=0"], ["x^2-4=0"]),
+        (r"\tan \theta = 2\theta", [r"2\theta=\tan\theta"], [r"\tan\theta=\theta"]),
         ("x + y + z = 0", ["z+y+x=0"], ["0"]),
         (r"0.56 = 56\%", ["0.56", r"56\%"], ["0.57"]),
         (r"\$\dfrac23 \approx \$0.67", ["0.67", r"\frac23"], ["0.66"]),
@@ -224,6 +228,7 @@ BOXED: dict[str, list[tuple[str, list[str], list[str]]]] = {
         (r"\$1,234.50", ["1234.5", r"\$1234.50"], ["1.2345"]),
     ],
     "degrees": [
+        ("5", [r"5^\text{th}", r"5^{\text{th}}"], []),
         (r"30^\circ", ["30", r"30^{\circ}", "30°", "30 degrees", r"30\text{ degrees}", r"\frac{\pi}{6}"], ["60"]),
         ("30", [r"30^\circ"], [r"\frac{\pi}{6}"]),
         (r"\frac{\pi}{4}", [r"45^\circ"], ["45"]),

@@ -4,7 +4,6 @@ Each benchmark has its own scope of F. MathIF: the response after the thoughts, 
 ReasonIF: the reasoning alone, which ends at `</think>` or, in a response without that tag, at `<answer>`.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from vsr_jax.verifiers.math_extract import find_answer
 from vsr_jax.verifiers.scope import after_thinking, followed_scope
 from vsr_jax.verifiers.types import JointVerdict, Verdict
 
-_CHOICE = re.compile(r"\s*\(?([A-Z])\s*[.):]")  # `B) 12 km` and `(B) 12 km`
 _ANSWER_TAG = "<answer>"
 
 
@@ -53,8 +51,8 @@ def followed_text(response: str, suite: str) -> str:
 def check_tagged_answer(gold: str, response: str) -> Verdict:
     """Checks the answer behind the thoughts, which the last `<answer>` tag holds where there is one.
 
-    Inside the tag a box or an answer line counts first, else all of it; a choice may be followed by its text. Without
-    a tag the answer stands in the last box or answer line. An unclosed tag is no answer.
+    Inside the tag a box or an answer line counts first, else all of it. Without a tag the answer stands in the last
+    box or answer line. An unclosed tag is no answer.
 
     Raises:
       UserError: the gold answer is missing or empty.
@@ -70,9 +68,6 @@ def check_tagged_answer(gold: str, response: str) -> Verdict:
         answer = inside
     if answer is None:
         return no_answer(reason)
-    choice = _CHOICE.match(answer)
-    if choice and len(gold.strip()) == 1:
-        answer = choice.group(1)
     return check_answer(gold, answer)
 
 

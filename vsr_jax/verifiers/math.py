@@ -24,6 +24,7 @@ Policy = Literal["exact", "dapo"]
 
 _INTEGER = re.compile(r"\s*(-?)0*([0-9]{1,300})\s*")
 _BASE = re.compile(r"([+-]?)\(?([0-9A-Za-z]+)\)?_\{?([0-9]{1,2})\}?")
+_CHOICES = frozenset("ABCDEFGH")
 _DETAIL = 200
 
 
@@ -96,6 +97,8 @@ def answers_equal(gold: str, answer: str) -> bool | None:
         return True
     if (has_words(gold_tokens) or has_words(tokens)) and spoken(gold_tokens) == spoken(tokens):
         return True
+    if _same_choice(gold_tokens, tokens):
+        return True
     try:
         return same(_tree(gold_tokens), _tree(tokens), Budget())
     except (ParseFailure, NotScalar, TooBig, Undefined, RecursionError):  # the last from a caller deep in recursion
@@ -123,6 +126,17 @@ def _same_integer(gold: str, answer: str) -> bool | None:
     if a is None or b is None:
         return None
     return a.group(2) == b.group(2) and (a.group(1) == b.group(1) or a.group(2) == "0")
+
+
+def _same_choice(gold: list[Token], answer: list[Token]) -> bool:
+    """Whether an answer such as `(B) 12` gives the letter that the gold is, and no other letter."""
+    letters = [token for token in gold if token.value not in ("(", ")")]
+    if len(letters) != 1 or letters[0].kind != "sym" or letters[0].value not in _CHOICES:
+        return False
+    head, rest = (answer[1:3], answer[3:]) if answer[0].value == "(" else (answer[:2], answer[2:])
+    if not rest or head[0].value != letters[0].value or head[1].value not in (")", ".", ":"):
+        return False
+    return not any(token.value in _CHOICES or token.value in (",", ";", "or", "and") for token in rest)
 
 
 def _tree(tokens: list[Token]) -> Node:

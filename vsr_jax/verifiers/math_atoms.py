@@ -9,6 +9,7 @@ from vsr_jax.verifiers.math_node import CALLABLE, Node, ParseFailure
 from vsr_jax.verifiers.math_units import NUMBER_WORDS, canonical_unit
 
 MAX_MARKS = 8
+_DEGREE = frozenset(["circ"])
 _ORDINALS = frozenset(["th", "st", "nd", "rd"])
 _ALL_REALS = frozenset(["all real numbers", "all reals", "real numbers"])
 
@@ -40,11 +41,9 @@ class AtomRules(MacroRules):
                 if raised:
                     raise ParseFailure("double exponent")
                 self.advance()
-                if self.degree_mark():
+                if self.raised(_DEGREE):
                     node = Node("deg", (node,))
-                elif self.token.value in _ORDINALS:
-                    self.advance()
-                else:
+                elif not self.raised(_ORDINALS):
                     node = Node("pow", (node, self.exponent()))
                     raised = True
             elif self.at("_"):
@@ -68,12 +67,14 @@ class AtomRules(MacroRules):
                 return node
         raise ParseFailure("too many marks")
 
-    def degree_mark(self) -> bool:
-        r"""Moves past `\circ` or `{\circ}`."""
-        length = 1 if self.at("circ") else 3
-        if length == 3 and not (self.at("{") and self.ahead(1).value == "circ" and self.ahead(2).value == "}"):
+    def raised(self, marks: frozenset[str]) -> bool:
+        """Moves past one of these marks, in braces or not."""
+        if self.token.value in marks:
+            self.index += 1
+        elif self.at("{") and self.ahead(1).value in marks and self.ahead(2).value == "}":
+            self.index += 3
+        else:
             return False
-        self.index += length
         return True
 
     def subscript(self, node: Node) -> Node:

@@ -328,21 +328,14 @@ def _names(node: Node) -> set[str] | None:
 
 
 def _same_statement(gold: Node, answer: Node, budget: Budget) -> bool:
-    """Both are equations or inequalities."""
+    """Both are equations or inequalities: the same sides, in either direction, or proportional equations."""
     relations, *sides = gold.args
-    others: tuple[str, ...] = answer.args[0]
-    answers = answer.args[1:]
-    if len(relations) == len(others) == 1 and relations == others == ("=",):
-        if sides[0] == answers[0] and same(sides[1], answers[1], budget):
+    others, *answers = answer.args
+    flipped = tuple(FLIPPED.get(relation, relation) for relation in reversed(others))
+    for candidate, ends in ((others, answers), (flipped, answers[::-1])):
+        if relations == candidate and all(same(g, a, budget) for g, a in zip(sides, ends, strict=True)):
             return True
-        return _proportional(_difference(sides), _difference(answers), budget)
-    for flipped in (False, True):
-        if flipped:
-            others = tuple(FLIPPED.get(relation, relation) for relation in reversed(others))
-            answers = answers[::-1]
-        if relations == others and all(same(g, a, budget) for g, a in zip(sides, answers, strict=True)):
-            return True
-    return False
+    return relations == others == ("=",) and _proportional(_difference(sides), _difference(answers), budget)
 
 
 def _difference(sides: Sequence[Node]) -> Node:

@@ -11,7 +11,7 @@ SILENT = word_set(
     r"""
     \left \right \middle \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \biggl \biggr \Biggl \Biggr \displaystyle
     \textstyle \limits \nolimits \( \) \[ \] \! \$ \/ \textdollar \mathdollar \boxed \fbox \framebox \mathstrut
-    \strut \rm \bf \it \sf \tt
+    \strut \rm \bf \it \sf \tt \tiny \scriptsize \small \normalsize \large \Large \LARGE \huge \Huge \therefore
     """
 )
 SPACES = word_set(r"\, \; \: \> \quad \qquad \thinspace \enspace \newline") | {"\\ ", "\\\n"}
