@@ -197,7 +197,7 @@ def write_config(tmp_path: Path, **changes: object) -> Path:
         ({"intermediate_size": 24}, "has shape"),
         ({"num_hidden_layers": 9}, "is missing"),
         ({"num_hidden_layers": 1}, "unexpected tensor"),
-        ({"model_type": "qwen3"}, "missing"),
+        ({"model_type": "qwen3", "head_dim": 8}, "missing"),
     ],
 )
 def test_a_config_that_does_not_fit_is_one_clear_line(tmp_path: Path, changes: dict, message: str) -> None:

@@ -1,62 +1,113 @@
-"""Hugging Face directories in and out: safetensors slices stream into stacked arrays, and back."""
+"""Hugging Face directories in and out: safetensors slices stream into stacked, possibly sharded arrays, and back."""
 
 import dataclasses
-import json
+import math
 import os
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from jax.experimental import multihost_utils
+from jax.sharding import Sharding
 
 from vsr_jax.errors import UserError
 from vsr_jax.model.config import ModelConfig, parse_config, read_config, to_hf_config
 from vsr_jax.model.params import Params, ParamSpec, build, lookup, param_specs
+from vsr_jax.model.weight_files import (
+    DTYPES,
+    StoredTensor,
+    read_into,
+    same_values,
+    stored_tensors,
+    write_json,
+    write_tensors,
+)
 
-_DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)}
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
+ShardingOf = Callable[[ParamSpec], Sharding | None]
+"""Where a parameter goes; None leaves it on the default device."""
 
-def weight_files(directory: Path) -> dict[str, Path]:
-    """Maps every stored tensor name to its safetensors file, single-file and sharded checkpoints alike."""
-    index = directory / "model.safetensors.index.json"
-    if index.exists():
-        table = read_config(index).get("weight_map")
-        if not isinstance(table, dict):
-            raise UserError(f"{index}: field weight_map is missing")
-        for name in sorted(set(table.values())):
-            if not (directory / name).exists():
-                raise UserError(f"{directory / name}: shard named in {index.name} is missing; download it again")
-        return {tensor: directory / file for tensor, file in table.items()}
-    single = directory / "model.safetensors"
-    if not single.exists():
-        raise UserError(f"{directory}: holds neither model.safetensors nor model.safetensors.index.json")
-    with _open(single) as file:
-        return dict.fromkeys(file.keys(), single)
+_ALIGNMENT = 64
+"""JAX on the CPU adopts host memory that starts at a multiple of this, and copies any other."""
 
 
-def _open(path: Path) -> Any:
-    try:
-        return safe_open(path, framework="np")
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path}: not a readable safetensors file ({error})") from None
+def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors of a checkpoint."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for spec in param_specs(config):
+        for name in tensor_names(config, spec):
+            shapes[name] = spec.shape[1:] if spec.stacked else spec.shape
+    return shapes
 
 
-def load_params(config: ModelConfig, directory: Path, *, dtype: str | None = None) -> tuple[ModelConfig, Params]:
-    """Loads every parameter of the table and accounts for every stored tensor.
+def tensor_names(config: ModelConfig, spec: ParamSpec) -> list[str]:
+    """Checkpoint names of one parameter: one a layer when it is stacked."""
+    return [spec.hf_name.format(layer=i) for i in range(config.num_layers)] if spec.stacked else [spec.hf_name]
 
-    Host memory peaks at the parameters plus one tensor: each stacked array is filled layer by layer.
+
+def check_tensors(config: ModelConfig, stored: Mapping[str, StoredTensor], directory: Path) -> None:
+    """Accounts for every tensor that the config asks for and for every one that is stored.
+
+    A tied checkpoint may store its head again; rotary tables, which some exporters store, are derived and ignored.
+
+    Raises:
+      UserError: the first tensor that is missing, unexpected, or of another shape or no float dtype.
+    """
+    expected = expected_shapes(config)
+    shape_of_head = expected[EMBEDDING]
+    if HEAD in stored:
+        expected[HEAD] = shape_of_head
+    for name, shape in expected.items():
+        if name not in stored:
+            untied = " (config.json sets tie_word_embeddings to false)" if name == HEAD else ""
+            raise UserError(f"{directory}: tensor {name} of shape {shape} is missing from the checkpoint{untied}")
+        found = stored[name]
+        if found.shape != shape:
+            raise UserError(f"{found.file}: tensor {name} has shape {found.shape}, config.json asks for {shape}")
+        if found.dtype not in DTYPES:
+            raise UserError(
+                f"{found.file}: tensor {name} of shape {shape} has dtype {found.dtype}; supported are "
+                f"{', '.join(DTYPES)}, as in unquantised checkpoints"
+            )
+    extra = sorted(n for n in stored if n not in expected and not n.endswith("rotary_emb.inv_freq"))
+    if extra:
+        raise UserError(
+            f"{stored[extra[0]].file}: unexpected tensor {extra[0]} of shape {stored[extra[0]].shape} "
+            f"({len(extra)} in all) for model_type {config.model_type}"
+        )
+
+
+def settle_head(config: ModelConfig, stored: Mapping[str, StoredTensor]) -> tuple[ModelConfig, str | None]:
+    """The config whose tie flag says what the checkpoint holds, and a note where config.json is not the whole story.
+
+    A head that is stored beside a tied embedding wins when it differs, and is left out when it is the same.
+    """
+    if not config.tie_word_embeddings or HEAD not in stored:
+        return config, None
+    tied = f"config.json ties the output head to the embedding, and the checkpoint stores {HEAD}"
+    if same_values(stored[HEAD], stored[EMBEDDING]):
+        return config, f"{tied} too; both are equal, the embedding is used"
+    return dataclasses.replace(config, tie_word_embeddings=False), f"{tied}, which differs; the stored head is used"
+
+
+def load_params(
+    config: ModelConfig, directory: Path, *, dtype: str | None = None, sharding_of: ShardingOf | None = None
+) -> tuple[ModelConfig, Params]:
+    """Loads every parameter of the table; nothing is ever filled in.
+
+    Host memory peaks at the parameters that live on the host plus two pieces of `weight_files.PIECE` bytes: stacked
+    arrays are filled layer by layer, and on the CPU become the JAX arrays themselves. With shardings each process
+    reads the slices of its own devices only (and, to compare, both matrices of a tied checkpoint with a stored head).
 
     Args:
       config: from the directory's `config.json`.
       directory: a Hugging Face model directory.
       dtype: dtype of the arrays; as stored when None.
+      sharding_of: see `ShardingOf`.
 
     Returns:
       The config, untied when the file holds a head that differs from the embedding, and the parameters.
@@ -64,79 +115,83 @@ def load_params(config: ModelConfig, directory: Path, *, dtype: str | None = Non
     Raises:
       UserError: a tensor is missing, unexpected, or has another shape or dtype than the config says.
     """
-    where = weight_files(directory)
-    with ExitStack() as stack:
-        opened = {path: stack.enter_context(_open(path)) for path in sorted(set(where.values()))}
+    stored = stored_tensors(directory)
+    check_tensors(config, stored, directory)
+    config, note = settle_head(config, stored)
+    if note:
+        _note(f"{directory}: {note}")
 
-        def fetch(name: str, shape: tuple[int, ...]) -> np.ndarray:
-            if name not in where:
-                raise UserError(f"{directory}: tensor {name} of shape {shape} is missing from the checkpoint")
-            part = opened[where[name]].get_slice(name)
-            if tuple(part.get_shape()) != shape:
-                raise UserError(
-                    f"{where[name]}: tensor {name} has shape {tuple(part.get_shape())}, config.json asks for {shape}"
-                )
-            if part.get_dtype() not in _DTYPES:
-                raise UserError(
-                    f"{where[name]}: tensor {name} has dtype {part.get_dtype()}; float tensors are supported"
-                )
-            return opened[where[name]].get_tensor(name)
-
-        config = _settle_head(config, where, fetch)
-        specs = param_specs(config)
-        known = {spec.hf_name.format(layer=i) for spec in specs for i in range(config.num_layers)}
-        # A tied checkpoint may store its head again; some exporters store the rotary table, which is derived.
-        extra = sorted(
-            n for n in where if n not in known and n != "lm_head.weight" and not n.endswith("rotary_emb.inv_freq")
-        )
-        if extra:
+    def load(spec: ParamSpec) -> jax.Array:
+        parts = [stored[name] for name in tensor_names(config, spec)]
+        kinds = {part.dtype: part for part in parts}
+        if dtype is None and len(kinds) > 1:
+            a, b, *_ = kinds.values()
             raise UserError(
-                f"{directory}: unexpected tensor {extra[0]} ({len(extra)} in all) for model_type {config.model_type}"
+                f"{directory}: tensor {a.name} has dtype {a.dtype} but {b.name} has {b.dtype}; choose one dtype"
             )
-        return config, build((spec, _load_one(config, spec, fetch, dtype)) for spec in specs)
+        kind = np.dtype(dtype) if dtype else DTYPES[parts[0].dtype]
+        return _place(spec, lambda index: _read(spec, parts, index, kind), sharding_of and sharding_of(spec))
+
+    return config, build((spec, load(spec)) for spec in param_specs(config))
 
 
-def _settle_head(config: ModelConfig, where: dict[str, Path], fetch: Callable[..., np.ndarray]) -> ModelConfig:
-    """A stored head wins over the tie flag when the two differ."""
-    if not config.tie_word_embeddings or "lm_head.weight" not in where:
-        return config
-    shape = (config.vocab_size, config.hidden_size)
-    if np.array_equal(fetch("lm_head.weight", shape), fetch("model.embed_tokens.weight", shape)):
-        return config
-    print(
-        "note: config.json ties the output head to the embedding, but the checkpoint stores a different "
-        "lm_head.weight; the stored head is used",
-        file=sys.stderr,
-    )
-    return dataclasses.replace(config, tie_word_embeddings=False)
+def _note(text: str) -> None:
+    if jax.process_index() == 0:
+        print(f"note: {text}", file=sys.stderr)
 
 
-def _load_one(config: ModelConfig, spec: ParamSpec, fetch: Callable[..., np.ndarray], dtype: str | None) -> jax.Array:
-    if not spec.stacked:
-        value = fetch(spec.hf_name, spec.shape)
-        return jnp.asarray(value, dtype or value.dtype)
-    first = fetch(spec.hf_name.format(layer=0), spec.shape[1:])
-    out = np.empty(spec.shape, np.dtype(dtype) if dtype else first.dtype)
-    out[0] = first
-    for i in range(1, config.num_layers):
-        out[i] = fetch(spec.hf_name.format(layer=i), spec.shape[1:])
-    return jnp.asarray(out)
+def _read(spec: ParamSpec, parts: Sequence[StoredTensor], index: Sequence[slice], kind: np.dtype) -> np.ndarray:
+    """`parameter[index]` on the host, in memory that JAX on the CPU adopts."""
+    shape = tuple(len(range(*part.indices(size))) for part, size in zip(index, spec.shape, strict=True))
+    size = math.prod(shape) * kind.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    offset = -memory.ctypes.data % _ALIGNMENT
+    out = memory[offset : offset + size].view(kind).reshape(shape)
+    if spec.stacked:
+        for row, layer in zip(out, range(*index[0].indices(spec.shape[0])), strict=True):
+            read_into(parts[layer], index[1:], row)
+    else:
+        read_into(parts[0], index, out)
+    return out
+
+
+def _place(spec: ParamSpec, read: Callable[[Sequence[slice]], np.ndarray], sharding: Sharding | None) -> jax.Array:
+    """Reads and places shard after shard; a slice that several devices hold is read once."""
+    if sharding is None:
+        return jax.block_until_ready(jax.device_put(read([slice(None)] * len(spec.shape))))
+    holders: dict[tuple[tuple[int, int], ...], list[Any]] = {}
+    for device, index in sharding.addressable_devices_indices_map(spec.shape).items():
+        assert index is not None
+        bounds = tuple(part.indices(size)[:2] for part, size in zip(index, spec.shape, strict=True))
+        holders.setdefault(bounds, []).append(device)
+    shards: list[jax.Array] = []
+    for bounds, devices in holders.items():
+        host = read([slice(*bound) for bound in bounds])
+        shards += [jax.block_until_ready(jax.device_put(host, device)) for device in devices]
+    return jax.make_array_from_single_device_arrays(spec.shape, sharding, shards)
 
 
 def load_model(
     path: str | os.PathLike[str],
     dtype: str = "float32",
     *,
+    param_dtype: str | None = None,
     max_position: int | None = None,
     revision: str | None = None,
+    keep_padded_rows: bool = False,
+    sharding_of: ShardingOf | None = None,
 ) -> tuple[ModelConfig, Params]:
     """Loads a model from a local directory or a hub id.
 
     Args:
       path: directory with `config.json` and safetensors, or a hub id such as `Qwen/Qwen3-8B-Base`.
-      dtype: `float32` or `bfloat16`, for the parameters and for computing.
+      dtype: `float32` or `bfloat16`, for computing and for the parameters.
+      param_dtype: dtype of the parameters where it differs: float32 masters under bfloat16 computing, say.
       max_position: explicit context length in place of the config's.
       revision: hub revision.
+      keep_padded_rows: take the rows of the vocabulary beyond the tokenizer for tokens, as the reference
+        implementation does in its softmax.
+      sharding_of: where each parameter goes, see `load_params`.
 
     Returns:
       `(config, params)`. When the directory has a tokenizer, `config.num_tokens` is its number of ids, and the
@@ -149,55 +204,82 @@ def load_model(
 
     directory = Path(resolve_model(os.fspath(path), revision=revision).directory)
     file = directory / "config.json"
-    config = parse_config(read_config(file), where=str(file), dtype=dtype, max_position=max_position)
-    config, params = load_params(config, directory, dtype=dtype)
-    if (directory / "tokenizer.json").exists() or (directory / "tokenizer_config.json").exists():
-        from vsr_jax.data.tokenizer import load_tokenizer, token_count
-
-        count = token_count(load_tokenizer(directory))
-        if count > config.vocab_size:
-            raise UserError(
-                f"{directory}: the tokenizer has {count} ids but the embedding only {config.vocab_size} rows"
-            )
-        config = dataclasses.replace(config, num_tokens=count)
-    return config, params
+    raw = read_config(file)
+    config = parse_config(raw, where=str(file), dtype=dtype, max_position=max_position)
+    stated = raw.get("max_position_embeddings")
+    if config.max_position != stated:
+        _note(f"{directory}: context of {config.max_position} tokens by override; config.json says {stated}")
+    if not keep_padded_rows:
+        # Before the weights, so that what the tokenizer needs in passing does not add to their peak.
+        config = dataclasses.replace(config, num_tokens=_known_tokens(directory, config.vocab_size))
+    return load_params(config, directory, dtype=param_dtype or dtype, sharding_of=sharding_of)
 
 
-def save_model(config: ModelConfig, params: Params, directory: Path, *, dtype: str = "float32") -> None:
-    """Writes `config.json` and safetensors (sharded above 5 GB) that the reference implementation loads.
+def _known_tokens(directory: Path, vocab_size: int) -> int:
+    """Ids of the directory's tokenizer, or all rows where it has none."""
+    if not any((directory / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")):
+        return vocab_size
+    from vsr_jax.data.tokenizer import load_tokenizer, token_count
 
-    The directory must not hold weights yet; files are written under temporary names and renamed when complete.
+    count = token_count(load_tokenizer(directory))
+    if count > vocab_size:
+        raise UserError(f"{directory}: the tokenizer has {count} ids but the embedding only {vocab_size} rows")
+    return count
+
+
+def save_model(
+    config: ModelConfig,
+    params: Params,
+    directory: Path,
+    *,
+    dtype: str = "float32",
+    max_shard_bytes: int = 5_000_000_000,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes `config.json` and safetensors that the reference implementation loads.
+
+    Every row of the vocabulary is written, padding included. `config.json` comes last: a directory that has one is
+    complete. On a mesh of several processes all must call; the first one writes.
+
+    Args:
+      directory: made when absent.
+      dtype: `float32` or `bfloat16`.
+      max_shard_bytes: weights beyond it are split into shards with an index.
+      extra: fields to keep in `config.json` beside those of the decoder, such as `eos_token_id`.
+
+    Raises:
+      UserError: another dtype, or the directory holds other weight files.
     """
+    if dtype not in ("float32", "bfloat16"):
+        raise UserError(f"dtype {dtype!r} is not supported; use float32 or bfloat16")
     kind = np.dtype(dtype)
-    directory.mkdir(parents=True, exist_ok=True)
-    shards: list[dict[str, np.ndarray]] = [{}]
-    size = 0
-    for spec in param_specs(config):
-        value = np.asarray(lookup(params, spec)).astype(kind)
-        names = [spec.hf_name.format(layer=i) for i in range(config.num_layers)] if spec.stacked else [spec.hf_name]
-        for name, part in zip(names, value if spec.stacked else [value], strict=True):
-            if size + part.nbytes > 5_000_000_000 and shards[-1]:
-                shards.append({})
-                size = 0
-            shards[-1][name] = part
-            size += part.nbytes
-    total = len(shards)
-    files = (
-        ["model.safetensors"] if total == 1 else [f"model-{i + 1:05d}-of-{total:05d}.safetensors" for i in range(total)]
-    )
-    for file, tensors in zip(files, shards, strict=True):
-        save_file(tensors, directory / f".{file}.tmp", metadata={"format": "pt"})
-        os.replace(directory / f".{file}.tmp", directory / file)
-    if total > 1:
-        index = {
-            "metadata": {"total_size": sum(t.nbytes for shard in shards for t in shard.values())},
-            "weight_map": {name: file for file, shard in zip(files, shards, strict=True) for name in shard},
-        }
-        _write_json(directory / "model.safetensors.index.json", index)
-    _write_json(directory / "config.json", to_hf_config(config, torch_dtype=dtype))
+    write = jax.process_index() == 0
+    if write:
+        directory.mkdir(parents=True, exist_ok=True)
+    places = {
+        name: (spec, layer) for spec in param_specs(config) for layer, name in enumerate(tensor_names(config, spec))
+    }
+
+    def make(name: str) -> np.ndarray:
+        spec, layer = places[name]
+        value = lookup(params, spec)
+        return _on_host(value[layer] if spec.stacked else value).astype(kind, copy=False)
+
+    order = sorted(expected_shapes(config).items(), key=lambda item: _layer_order(item[0]))
+    sizes = [(name, math.prod(shape) * kind.itemsize) for name, shape in order]
+    write_tensors(directory, sizes, make, max_shard_bytes=max_shard_bytes, write=write)
+    if write:
+        write_json(directory / "config.json", {**(extra or {}), **to_hf_config(config, torch_dtype=dtype)})
 
 
-def _write_json(path: Path, value: Any) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(value, indent=2) + "\n")
-    os.replace(temporary, path)
+def _layer_order(name: str) -> tuple[int, int]:
+    """Embedding, layers by number, final norm, head: a layer's tensors lie together, as in published checkpoints."""
+    if name.startswith("model.layers."):
+        return 1, int(name.split(".")[2])
+    return (0, 0) if name == EMBEDDING else (2, 0)
+
+
+def _on_host(value: Any) -> np.ndarray:
+    if isinstance(value, jax.Array) and not value.is_fully_addressable:
+        value = multihost_utils.process_allgather(value, tiled=True)
+    return np.asarray(value)

@@ -1,6 +1,7 @@
 """The decoder's configuration: every field of a `config.json` that changes the function is honoured or refused."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,9 @@ def parse_config(
 ) -> ModelConfig:
     """Turns the fields of a Hugging Face `config.json` into a ModelConfig.
 
+    Defaults of absent fields are those of the reference implementation's classes. Fields that have none there, or a
+    default that fits one published size only, must be given.
+
     Args:
       raw: the JSON object.
       where: named in errors.
@@ -85,46 +89,37 @@ def parse_config(
       UserError: a field is missing, or asks for something that this decoder does not compute.
     """
 
-    def need(name: str, kind: type = int) -> Any:
-        value = raw.get(name)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or kind(value) != value or value <= 0:
-            raise UserError(f"{where}: field {name} must be a positive {kind.__name__}, found {value!r}")
-        return kind(value)
+    def need(name: str, kind: type[int] | type[float] = int) -> Any:
+        return _positive(raw.get(name), kind, f"{where}: field {name}")
 
-    def refuse(name: str, allowed: tuple[Any, ...], fix: str) -> None:
-        if raw.get(name) not in (None, *allowed):
-            raise UserError(f"{where}: field {name} is {raw[name]!r}; {fix}")
+    def flag(name: str) -> bool:
+        value = raw.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise UserError(f"{where}: field {name} must be true or false, found {value!r}")
+        return bool(value)
 
     model_type = raw.get("model_type")
     if model_type not in MODEL_TYPES:
         raise UserError(f"{where}: unknown model_type {model_type!r}; supported are {', '.join(MODEL_TYPES)}")
     if dtype not in ("float32", "bfloat16"):
         raise UserError(f"dtype {dtype!r} is not supported; use float32 or bfloat16")
-    refuse("hidden_act", ("silu",), "only silu is supported")
-    refuse("use_sliding_window", (False,), "sliding-window attention is not supported")
-    refuse("mlp_bias", (False,), "a bias in the feed-forward layers is not supported")
-    refuse("partial_rotary_factor", (1, 1.0), "partial rotary embedding is not supported")
+    for name, harmless, what in _REFUSED:
+        if raw.get(name) not in (None, *harmless):
+            raise UserError(f"{where}: field {name} is {raw[name]!r}; {what}")
     if any(kind != "full_attention" for kind in raw.get("layer_types") or ()):
         raise UserError(f"{where}: field layer_types has layers other than full_attention, which are not supported")
 
     hidden, heads = need("hidden_size"), need("num_attention_heads")
-    kv_heads = need("num_key_value_heads") if raw.get("num_key_value_heads") is not None else heads
+    # Given as null it means one a query head; absent, only Llama's class says so.
+    grouped = raw.get("num_key_value_heads") is not None or (model_type != "llama" and "num_key_value_heads" not in raw)
+    kv_heads = need("num_key_value_heads") if grouped else heads
     if heads % kv_heads:
         raise UserError(f"{where}: num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
-    if raw.get("head_dim") is not None:
-        head_dim = need("head_dim")
-    elif hidden % heads:
-        raise UserError(
-            f"{where}: hidden_size {hidden} is not a multiple of num_attention_heads {heads}; give head_dim"
-        )
-    else:
-        head_dim = hidden // heads
-    if head_dim % 2:
-        raise UserError(f"{where}: head_dim {head_dim} is odd; rotary embedding needs an even size")
+    head_dim = _head_dim(raw, where, hidden, heads)
     # Llama and Qwen3 name the switch; Qwen2 always has the bias on q, k, v and never on o.
-    bias = bool(raw.get("attention_bias", False))
+    bias = flag("attention_bias")
     theta, yarn = _rope(raw, where)
-    vocab = need("vocab_size")
+    vocab, stated = need("vocab_size"), need("max_position_embeddings")
     return ModelConfig(
         model_type=model_type,
         vocab_size=vocab,
@@ -137,39 +132,106 @@ def parse_config(
         head_dim=head_dim,
         rms_norm_eps=need("rms_norm_eps", float),
         rope_theta=theta,
-        max_position=max_position or need("max_position_embeddings"),
+        max_position=stated if max_position is None else _positive(max_position, int, "context override max_position"),
         qkv_bias=model_type == "qwen2" or bias,
         o_bias=model_type != "qwen2" and bias,
         qk_norm=model_type == "qwen3",
-        tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
+        tie_word_embeddings=flag("tie_word_embeddings"),
         yarn=yarn,
         dtype=dtype,
     )
 
 
+_REFUSED: tuple[tuple[str, tuple[Any, ...], str], ...] = (
+    ("hidden_act", ("silu",), "only silu is supported"),
+    ("use_sliding_window", (False,), "sliding-window attention is not supported"),
+    ("mlp_bias", (False,), "a bias in the feed-forward layers is not supported"),
+    ("partial_rotary_factor", (1,), "partial rotary embedding is not supported"),
+    ("quantization_config", (), "quantised weights are not supported, use the unquantised checkpoint"),
+    ("is_encoder_decoder", (False,), "only decoders are supported"),
+)
+"""Fields that change the function, the values that do not, and what to say of the others."""
+
+
+def _positive(value: Any, kind: type[int] | type[float], what: str) -> Any:
+    if (
+        not isinstance(value, (int, float))
+        or isinstance(value, bool)
+        or not math.isfinite(value)
+        or kind(value) != value
+        or value <= 0
+    ):
+        raise UserError(f"{what} must be a positive {kind.__name__}, found {value!r}")
+    return kind(value)
+
+
+def _head_dim(raw: Mapping[str, Any], where: str, hidden: int, heads: int) -> int:
+    """The explicit size; else 128 for Qwen3, whose class has that default, and an even share of the width elsewhere."""
+    if raw.get("head_dim") is not None:
+        size = _positive(raw["head_dim"], int, f"{where}: field head_dim")
+    elif raw["model_type"] == "qwen3":
+        size = 128
+    elif hidden % heads:
+        raise UserError(
+            f"{where}: hidden_size {hidden} is not a multiple of num_attention_heads {heads}; give head_dim"
+        )
+    else:
+        size = hidden // heads
+    if size % 2:
+        raise UserError(f"{where}: head_dim {size} is odd; rotary embedding needs an even size")
+    return size
+
+
 def _rope(raw: Mapping[str, Any], where: str) -> tuple[float, Yarn | None]:
     """Reads both spellings: `rope_theta` with `rope_scaling`, and the newer `rope_parameters` that holds both."""
-    scaling = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    theta = raw.get("rope_theta", scaling.get("rope_theta"))
-    if theta is None:
-        raise UserError(f"{where}: field rope_theta is missing (also absent from rope_parameters)")
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    named = {name: raw[name] for name in ("rope_scaling", "rope_parameters") if raw.get(name)}
+    for name, value in named.items():
+        if not isinstance(value, Mapping):
+            raise UserError(f"{where}: field {name} must be an object, found {value!r}")
+    if len(named) == 2 and _rope_kind(named["rope_scaling"]) != _rope_kind(named["rope_parameters"]):
+        raise UserError(f"{where}: rope_scaling and rope_parameters name different kinds; keep one of them")
+    field, scaling = next(reversed(named.items()), ("rope_scaling", {}))
+    thetas = {float(_positive(v, float, f"{where}: field rope_theta")) for v in _present(raw, scaling, "rope_theta")}
+    if len(thetas) != 1:
+        found = f"has two values, {thetas}" if thetas else "is missing (also absent from rope_parameters)"
+        raise UserError(f"{where}: field rope_theta {found}")
+    theta = thetas.pop()
+    kind = _rope_kind(scaling)
+    if scaling.get("partial_rotary_factor") not in (None, 1):
+        raise UserError(f"{where}: {field} has a partial_rotary_factor; partial rotary embedding is not supported")
     if kind == "default":
-        return float(theta), None
+        return theta, None
     if kind != "yarn":
         raise UserError(f"{where}: rope scaling of type {kind!r} is not supported; default and yarn are")
     if scaling.get("mscale") or scaling.get("mscale_all_dim") or scaling.get("truncate") is False:
         raise UserError(f"{where}: yarn fields mscale, mscale_all_dim and truncate are not supported")
-    original = scaling.get("original_max_position_embeddings") or raw.get("max_position_embeddings")
-    if not original or not scaling.get("factor"):
-        raise UserError(f"{where}: yarn scaling needs factor and original_max_position_embeddings")
-    return float(theta), Yarn(
-        factor=float(scaling["factor"]),
-        original_max_position=int(original),
-        beta_fast=float(scaling.get("beta_fast") or 32.0),
-        beta_slow=float(scaling.get("beta_slow") or 1.0),
-        attention_factor=scaling.get("attention_factor"),
+
+    def number(name: str, default: float | None, kind: type[int] | type[float] = float) -> Any:
+        value = scaling.get(name)
+        return default if value is None else _positive(value, kind, f"{where}: field {name} of {field}")
+
+    # The top-level field, which few checkpoints have, comes first in the reference implementation.
+    original = raw.get("original_max_position_embeddings") or number("original_max_position_embeddings", None, int)
+    factor = number("factor", None)
+    if factor is None:
+        raise UserError(f"{where}: yarn scaling needs the field factor in {field}")
+    return theta, Yarn(
+        factor=factor,
+        original_max_position=_positive(
+            original or raw.get("max_position_embeddings"), int, f"{where}: field original_max_position_embeddings"
+        ),
+        beta_fast=number("beta_fast", 32.0),
+        beta_slow=number("beta_slow", 1.0),
+        attention_factor=number("attention_factor", None),
     )
+
+
+def _rope_kind(scaling: Mapping[str, Any]) -> Any:
+    return scaling.get("rope_type", scaling.get("type", "default"))
+
+
+def _present(raw: Mapping[str, Any], scaling: Mapping[str, Any], name: str) -> list[Any]:
+    return [part[name] for part in (raw, scaling) if part.get(name) is not None]
 
 
 def to_hf_config(config: ModelConfig, *, torch_dtype: str = "float32") -> dict[str, Any]:

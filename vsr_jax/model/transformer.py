@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from vsr_jax.errors import UserError
 from vsr_jax.model.attention import grouped_attention, self_attention
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
@@ -100,7 +101,7 @@ def hidden_states(
 
     Args:
       tokens: int32[B, T]. Right padding needs no mask: attention is causal.
-      positions: int32[B, T], default 0..T-1 in each row.
+      positions: int32[B, T], default 0..T-1 in each row, which must then fit the context.
       segments: int32[B, T]; tokens attend within their segment only. Needed for packed rows and for left padding
         (segment 0), with positions that restart in each segment.
       remat: recompute each layer in the backward pass instead of keeping its activations.
@@ -108,8 +109,16 @@ def hidden_states(
 
     Returns:
       The normed hidden states, float[B, T, hidden_size] in the compute dtype.
+
+    Raises:
+      UserError: rows without given positions are longer than the context.
     """
     if positions is None:
+        if tokens.shape[1] > config.max_position:
+            raise UserError(
+                f"rows of {tokens.shape[1]} tokens exceed the context of {config.max_position} "
+                "(max_position_embeddings); shorten them or override the context by name"
+            )
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
     rope = rope_table(config, positions)
 
@@ -122,7 +131,7 @@ def hidden_states(
     with jax.named_scope("layer"):
         x, outputs = lax.scan(jax.checkpoint(body) if remat else body, x, params["layers"])
     x = _final_norm(config, params, x)
-    return jnp.concatenate([first[None], outputs, x[None]]) if every_layer else x
+    return x if outputs is None else jnp.concatenate([first[None], outputs, x[None]])
 
 
 def grouped_hidden_states(
