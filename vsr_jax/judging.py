@@ -9,6 +9,7 @@ from vsr_jax.data.rows import Row, check_row
 from vsr_jax.data.tokenizer import text_of
 from vsr_jax.sampling.types import FINISH_NAMES, LENGTH, Rollouts
 from vsr_jax.support.openings import OpeningRules, classify_opening, keywords_of
+from vsr_jax.verifiers.math_extract import Extract
 from vsr_jax.verifiers.types import Verdict
 
 Check = Callable[[tuple[Row, str, bool]], Verdict]
@@ -24,7 +25,7 @@ class Judged:
     finish: str
 
 
-def check_response(item: tuple[Row, str, bool], *, require_stop: bool = False, extract: str = "auto") -> Verdict:
+def check_response(item: tuple[Row, str, bool], *, require_stop: bool = False, extract: Extract = "auto") -> Verdict:
     """Checks `(row, text, stopped)`. With `require_stop`, a response cut at the length limit is not correct."""
     row, text, stopped = item
     if require_stop and not stopped:
@@ -38,7 +39,7 @@ def judge(
     tokenizer: Any,
     *,
     require_stop: bool = False,
-    extract: str = "auto",
+    extract: Extract = "auto",
     rules: OpeningRules | None = None,
     verify: Callable[[Check, Sequence[tuple[Row, str, bool]]], Sequence[Verdict]] | None = None,
 ) -> list[Judged]:

@@ -182,13 +182,16 @@ def sample(
             padded[row, : len(prompts[i])] = prompts[i]
         limit = np.where(np.arange(batch) < len(part), limits[rows], 0)
         spread = lambda x: jnp.asarray(np.repeat(x[:, None], n, axis=1))  # noqa: E731
+        temperature, top_p, top_k = (spread(x[rows]) for x in per_prompt)
         data = _Rows(
-            jnp.asarray([len(prompts[i]) for i in rows], jnp.int32),
-            keys[rows],
-            jnp.asarray(forced[rows]),
-            *(spread(x[rows]) for x in per_prompt),
-            spread(limit.astype(np.int32)),
-            jnp.asarray(stop),
+            prompt_length=jnp.asarray([len(prompts[i]) for i in rows], jnp.int32),
+            keys=keys[rows],
+            forced=jnp.asarray(forced[rows]),
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            max_tokens=spread(limit.astype(np.int32)),
+            stop_ids=jnp.asarray(stop),
         )
         out = jax.device_get(generate(config, params, jnp.asarray(padded), data))
         for target, value in zip((tokens, length, logp, behavior), out, strict=True):

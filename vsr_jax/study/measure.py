@@ -1,7 +1,7 @@
 """Support of one policy on one benchmark: n samples a prompt, judged, stored, summed up."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
@@ -149,7 +149,7 @@ def _unused(taken: Sequence[int], count: int) -> list[int]:
 def _first_rows(rollouts: Rollouts, count: int) -> Rollouts:
     per_row = ("tokens", "length", "sampled", "logp", "logp_behavior", "finish_reason")
     ids = ("prompt_id", "sample_id", "prompt_index")
-    return rollouts.replace(**{name: getattr(rollouts, name)[:count] for name in (*per_row, *ids)})
+    return replace(rollouts, **{name: getattr(rollouts, name)[:count] for name in (*per_row, *ids)})
 
 
 def _table(rows: Sequence[Row], rollouts: Rollouts, judged: Sequence[Judged]) -> pa.Table:
@@ -161,7 +161,7 @@ def _table(rows: Sequence[Row], rollouts: Rollouts, judged: Sequence[Judged]) ->
     return store.make_table(
         {
             "prompt_id": [rows[i].id for i in owners],
-            "sample_id": rollouts.sample_id,
+            "sample_id": rollouts.sample_id.tolist(),
             "prompt_tokens": [rollouts.prompt_tokens[i, : rollouts.prompt_length[i]] for i in owners],
             "tokens": cut(rollouts.tokens),
             "text": [item.text for item in judged],

@@ -84,8 +84,8 @@ def contrast_table(found: dict[str, dict[str, Measurement]]) -> Table:
                 {
                     "task": TITLES[task],
                     "branch": f"{name} - Base",
-                    "mean": Estimate(change.difference, change.low, change.high),
-                    "best": Estimate(best.difference, best.low, best.high),
+                    "mean": Estimate(*map(float, (change.difference, change.low, change.high))),
+                    "best": Estimate(*map(float, (best.difference, best.low, best.high))),
                     "gained": len(moved.gained),
                     "lost": len(moved.lost),
                 }

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import jax
 import numpy as np
 
 from vsr_jax.data import micro
-from vsr_jax.data.tokenizer import load_tokenizer
 from vsr_jax.model.checkpoint_io import save_model
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import init_params
@@ -61,12 +61,12 @@ def micro_config() -> ModelConfig:
     )
 
 
-def _texts(settings: PretrainSettings, phase: str, directory: Path) -> Iterator[Text]:
-    tokenizer = load_tokenizer(directory)
-    end = tokenizer.convert_tokens_to_ids(micro.EOS)
-    for example in micro.corpus(micro.PRESETS[settings.world], settings.seed, phase):  # type: ignore[arg-type]
-        prompt = tokenizer.encode(f"{example.prompt} {micro.ASSISTANT}", add_special_tokens=False)
-        response = tokenizer.encode(example.response, add_special_tokens=False)
+def _texts(settings: PretrainSettings, phase: Literal["drill", "mixed"]) -> Iterator[Text]:
+    tokenizer = micro.build_tokenizer()
+    end = micro.vocabulary().index(micro.EOS)
+    for example in micro.corpus(micro.PRESETS[settings.world], settings.seed, phase):
+        prompt = tokenizer.encode(f"{example.prompt} {micro.ASSISTANT}", add_special_tokens=False).ids
+        response = tokenizer.encode(example.response, add_special_tokens=False).ids
         yield prompt, [*response, end] if example.ends else response
 
 
@@ -86,10 +86,11 @@ def pretrain(
     micro.save_tokenizer(out)
     params = init_params(config, jax.random.key(settings.seed))
     final = {}
-    for phase, steps, rate, hold in (
+    phases: tuple[tuple[Literal["drill", "mixed"], int, float, float], ...] = (
         ("drill", settings.drill_steps, settings.drill_rate, 1.0),
         ("mixed", settings.mixed_steps, settings.mixed_rate, 1 / 3),
-    ):
+    )
+    for phase, steps, rate, hold in phases:
         history: list[float] = []
 
         def record(
@@ -102,15 +103,13 @@ def pretrain(
         sft = SftSettings(
             steps, settings.rows, settings.width, rate, hold, weight_decay=0.05, beta2=0.98, clip_norm=1.0
         )
-        params = train_sft(config, params, _texts(settings, phase, out), sft, on_step=record)
+        params = train_sft(config, params, _texts(settings, phase), sft, on_step=record)
         final[f"{phase}_loss_last_50_steps"] = round(float(np.mean(history[-50:])), 5)
     save_model(config, params, out)
-    write_json(out / "generation_config.json", {"eos_token_id": _eos(out), "pad_token_id": 0})
+    ids = micro.vocabulary().index
+    stops = {"eos_token_id": ids(micro.EOS), "pad_token_id": ids(micro.PAD)}
+    write_json(out / "generation_config.json", stops)
     write_json(out / "training.json", {"command": _command(settings), "settings": asdict(settings), "metrics": final})
-
-
-def _eos(directory: Path) -> int:
-    return int(load_tokenizer(directory).convert_tokens_to_ids(micro.EOS))
 
 
 def _command(settings: PretrainSettings) -> str:

@@ -202,7 +202,7 @@ def train_rlvr(
         )
         if settings.kl_coef:
             reference = _reference_logp(config, params, batch, settings.temperature)
-            batch = batch.replace(tokens=batch.tokens.replace(logp_ref=reference))
+            batch = dataclasses.replace(batch, tokens=dataclasses.replace(batch.tokens, logp_ref=reference))
         state, metrics = update(state, batch)
         numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
         if int(state.skipped) >= settings.patience:
