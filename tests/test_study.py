@@ -198,3 +198,21 @@ run_micro(MicroStudy(math_steps=1, if_steps=1, train_rows=4, prompts=2, samples=
 print(sys.modules["torch"])
 """
     assert python(code).endswith("None")
+
+
+def test_selfcheck_prints_both_tables(
+    shared_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    vsr("verifiers", "selfcheck", "--oracle", shared_dir / "data" / "oracle", monkeypatch=monkeypatch)
+    text = capsys.readouterr().out
+    assert "| all | 701 |" in text
+    assert "| ifeval | strict |" in text
+
+
+def test_selfcheck_without_records_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        vsr("verifiers", "selfcheck", "--oracle", tmp_path, monkeypatch=monkeypatch)
+    assert caught.value.code == 2
+    assert "math_equivalence_dev.jsonl" in capsys.readouterr().err

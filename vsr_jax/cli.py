@@ -148,10 +148,30 @@ class Measure:
         print(measure(**{f.name: getattr(self, f.name) for f in fields(self)}))
 
 
+@dataclass(frozen=True)
+class Verifiers:
+    """Tools of the verifiers.
+
+    selfcheck: our verdicts beside recorded verdicts of reference checkers, as agreement tables.
+    """
+
+    tool: tyro.conf.Positional[Literal["selfcheck"]]
+    """Which tool."""
+    oracle: Path
+    """Directory of the recorded verdicts (math_equivalence_dev.jsonl, ifeval_reference_outcomes_dev.jsonl, ...)."""
+
+    def run(self) -> None:
+        """Prints the tables."""
+        from vsr_jax.study.selfcheck_command import selfcheck
+
+        print(selfcheck(self.oracle))
+
+
 Command = (
     Annotated[Study, tyro.conf.subcommand("study")]
     | Annotated[Measure, tyro.conf.subcommand("measure")]
     | Annotated[MicroWorld, tyro.conf.subcommand("micro")]
+    | Annotated[Verifiers, tyro.conf.subcommand("verifiers")]
 )
 
 

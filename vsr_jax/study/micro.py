@@ -2,12 +2,14 @@
 
 import hashlib
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vsr_jax.data import micro
+from vsr_jax.data.overlap import overlap
 from vsr_jax.data.rows import Row
 from vsr_jax.data.store import read_rollouts
 from vsr_jax.model.checkpoint_io import save_model
@@ -187,5 +189,8 @@ def run_micro(study: MicroStudy, root: Path) -> Path:
     """Runs the study in `root` and returns the report page; finished stages are not run again."""
     from vsr_jax.study.micro_report import write_report
 
+    for task in TASKS:
+        found = overlap(task_rows(study, task, "train"), task_rows(study, task, "evaluation"))
+        print(f"{task}, training against evaluation prompts: {found}", file=sys.stderr)
     run_stages(stages(study), root)
     return write_report(study, root)
