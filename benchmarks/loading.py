@@ -1,7 +1,7 @@
 """Peak host memory and time of loading a model: `python benchmarks/loading.py MODEL_DIR [--dtype bfloat16]`.
 
 Reports what the process held at most above what it held with JAX started, against the bound of parameters plus the
-largest tensor plus 200 MB. Linux only: memory is the kernel's high-water mark of this process.
+largest tensor plus 200 MB. Linux only: the peak is the kernel's high-water mark of this process.
 """
 
 import argparse
@@ -24,6 +24,11 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def resident() -> int:
+    """Bytes resident now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
@@ -31,7 +36,7 @@ def main() -> None:
     args = parser.parse_args()
 
     jax.block_until_ready(jax.device_put(np.zeros(16)))
-    before = peak()
+    before = resident()
     stored = stored_tensors(args.model).values()
     largest = max(math.prod(t.shape) * DTYPES[t.dtype].itemsize for t in stored)
     began = time.monotonic()

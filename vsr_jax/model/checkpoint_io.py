@@ -123,13 +123,14 @@ def load_params(
 
     def load(spec: ParamSpec) -> jax.Array:
         parts = [stored[name] for name in tensor_names(config, spec)]
-        kinds = {part.dtype: part for part in parts}
-        if dtype is None and len(kinds) > 1:
-            a, b, *_ = kinds.values()
+        first = parts[0]
+        other = next((part for part in parts if part.dtype != first.dtype), None)
+        if dtype is None and other is not None:
             raise UserError(
-                f"{directory}: tensor {a.name} has dtype {a.dtype} but {b.name} has {b.dtype}; choose one dtype"
+                f"{directory}: tensor {first.name} has dtype {first.dtype} but {other.name} has {other.dtype}; "
+                "choose one dtype"
             )
-        kind = np.dtype(dtype) if dtype else DTYPES[parts[0].dtype]
+        kind = np.dtype(dtype) if dtype else DTYPES[first.dtype]
         return _place(spec, lambda index: _read(spec, parts, index, kind), sharding_of and sharding_of(spec))
 
     return config, build((spec, load(spec)) for spec in param_specs(config))
