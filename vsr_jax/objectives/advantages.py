@@ -1,42 +1,117 @@
-"""Group-relative advantages, in numpy: they are computed once a step on the host."""
+"""Advantages of responses over their group or batch, in numpy: they are computed once a step on the host.
+
+Every function takes all rewards of the step, float[P, G] for P prompts with G responses, NaN where a response has no
+verdict; such a response is left out of the statistics and gets 0. Whatever is filtered (groups without signal, cut
+responses) is filtered afterwards, so that no statistic depends on a filter. A group whose rewards are all equal gets
+exact zeros wherever a group is the baseline.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
+_RESIDUE = 1e-6
+"""Rewards closer than this, relative to the largest of them, are the same reward computed in different orders."""
+
+
+def _centred(rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rewards less the mean of their row, float64[P, G], and how many of a row have a verdict, int[P, 1]."""
+    rewards = np.asarray(rewards, np.float64)
+    valid = np.isfinite(rewards)
+    count = valid.sum(1, keepdims=True)
+    filled = np.where(valid, rewards, 0.0)
+    centred = np.where(valid, filled - filled.sum(1, keepdims=True) / np.maximum(count, 1), 0.0)
+    return np.where(_varies(rewards), centred, 0.0), count
+
+
+def _varies(rewards: np.ndarray) -> np.ndarray:
+    """bool[P, 1]. Compared as numbers, not by a computed variance: the float residue of a mean is not a signal."""
+    valid = np.isfinite(rewards)
+    low = np.where(valid, rewards, np.inf).min(1, keepdims=True)
+    high = np.where(valid, rewards, -np.inf).max(1, keepdims=True)
+    some = high >= low
+    return some & (np.subtract(high, low, where=some, out=np.zeros_like(high)) > _RESIDUE * np.maximum(-low, high))
+
 
 def group_advantages(rewards: np.ndarray, *, std: str = "population", eps: float = 1e-6) -> np.ndarray:
-    """Advantage of each response over its group (GRPO, arXiv 2402.03300, section 4.1.2).
+    """A_i = (r_i - mean(r)) / (std(r) + eps) over the group (GRPO, arXiv 2402.03300, section 4.1.2).
 
     Args:
-      rewards: float[P, G]. NaN marks a response without a verdict: it is left out of the statistics.
-      std: divide by the group's `population` or `sample` deviation, or `none` (Dr.GRPO, arXiv 2503.20783).
+      rewards: float[P, G].
+      std: divide by the group's `population` or `sample` deviation, or `none` (Dr.GRPO, arXiv 2503.20783, section 3).
       eps: added to the deviation.
 
     Returns:
-      float32[P, G]; exactly zero for a group without variance, of one, and for responses without a verdict.
+      float32[P, G].
     """
     if std not in ("population", "sample", "none"):
         raise ValueError(f"std is {std!r}; use population, sample or none")
-    rewards = np.asarray(rewards, np.float64)
-    valid = np.isfinite(rewards)
-    count = np.maximum(valid.sum(1, keepdims=True), 1)
-    filled = np.where(valid, rewards, 0.0)
-    centred = np.where(valid, filled - filled.sum(1, keepdims=True) / count, 0.0)
-    # Compared as numbers, not by a computed variance: the float residue of a constant group is not a signal.
-    low = np.where(valid, rewards, np.inf).min(1, keepdims=True)
-    high = np.where(valid, rewards, -np.inf).max(1, keepdims=True)
+    centred, count = _centred(rewards)
     if std != "none":
-        spread = count if std == "population" else np.maximum(count - 1, 1)
-        centred = centred / (np.sqrt((centred**2).sum(1, keepdims=True) / spread) + eps)
-    return np.where(valid & (high > low), centred, 0.0).astype(np.float32)
+        freedom = np.maximum(count if std == "population" else count - 1, 1)
+        centred = centred / (np.sqrt((centred**2).sum(1, keepdims=True) / freedom) + eps)
+    return centred.astype(np.float32)
+
+
+def leave_one_out(rewards: np.ndarray) -> np.ndarray:
+    """A_i = r_i - mean of the other rewards of the group = G / (G - 1) (r_i - mean(r)) (RLOO, arXiv 2402.14740).
+
+    Returns:
+      float32[P, G]; zero for a response that has no other to be compared with.
+    """
+    centred, count = _centred(rewards)
+    return (centred * count / np.maximum(count - 1, 1)).astype(np.float32)
+
+
+def batch_advantages(rewards: np.ndarray, *, baseline: str = "group", eps: float = 1e-6) -> np.ndarray:
+    """A_i = (r_i - b_i) / (std(r - b) + eps), the deviation taken over the whole step (REINFORCE++, arXiv 2501.03262).
+
+    Args:
+      rewards: float[P, G].
+      baseline: b is the mean of the `group` (REINFORCE++ with baseline), or of the `batch` (REINFORCE++; a group
+        whose rewards are all equal then carries a signal, since it is compared with the other groups).
+      eps: added to the deviation, which is that of the population.
+
+    Returns:
+      float32[P, G].
+    """
+    if baseline not in ("group", "batch"):
+        raise ValueError(f"baseline is {baseline!r}; use group or batch")
+    rewards = np.asarray(rewards, np.float64)
+    groups = rewards if baseline == "group" else rewards.reshape(1, -1)
+    centred, count = _centred(groups)
+    deviation = np.sqrt((centred**2).sum() / np.maximum(count.sum(), 1))
+    return (centred / (deviation + eps)).astype(np.float32).reshape(rewards.shape)
+
+
+ADVANTAGES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
+    {
+        "grpo": group_advantages,
+        "grpo_sample_std": partial(group_advantages, std="sample"),
+        "dr_grpo": partial(group_advantages, std="none"),
+        "rloo": leave_one_out,
+        "reinforce++": partial(batch_advantages, baseline="batch"),
+        "reinforce++_baseline": batch_advantages,
+    }
+)
+"""Every estimator by the name of its paper, `rewards float[P, G] -> float32[P, G]`."""
 
 
 def signal_shares(rewards: np.ndarray) -> dict[str, float]:
-    """Shares of groups that are all right, all wrong and mixed; only mixed ones carry a GRPO signal. NaN is ignored."""
-    valid = np.isfinite(rewards)
-    best, worst = np.where(valid, rewards, -np.inf).max(1), np.where(valid, rewards, np.inf).min(1)
-    mixed = best > worst
+    """Shares of groups that are all right, all wrong and mixed; only mixed ones carry a GRPO signal.
+
+    Rewards are float[P, G]; NaN is ignored, and so is a group without any verdict. Right is a reward of at least 1.
+    """
+    rewards = np.asarray(rewards, np.float64)
+    rewards = rewards[np.isfinite(rewards).any(1)]
+    if not len(rewards):
+        return dict.fromkeys(("groups_all_pass", "groups_all_fail", "groups_mixed"), float("nan"))
+    right = np.where(np.isfinite(rewards), rewards, -np.inf).max(1) >= 1
+    mixed = _varies(rewards)[:, 0]
     return {
-        "groups_all_pass": float((~mixed & (best >= 1)).mean()),
-        "groups_all_fail": float((~mixed & (best < 1)).mean()),
+        "groups_all_pass": float((~mixed & right).mean()),
+        "groups_all_fail": float((~mixed & ~right).mean()),
         "groups_mixed": float(mixed.mean()),
     }

@@ -1,6 +1,7 @@
 """One update: micro-batches summed, one clipped optimizer step, nothing applied when a gradient is not finite."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -10,16 +11,31 @@ import optax
 from flax import struct
 from jax import lax
 
+from vsr_jax.errors import UserError
 from vsr_jax.model import transformer
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
 from vsr_jax.objectives.statistics import entropy
 from vsr_jax.objectives.types import Objective, TokenBatch
-from vsr_jax.scoring import chunked
-from vsr_jax.training.batches import GroupedBatch, PackedBatch
+from vsr_jax.scoring import CHUNK, chunked
+from vsr_jax.training.batches import GroupedBatch, PackedBatch, sequence_ids
 
 Batch: TypeAlias = GroupedBatch | PackedBatch
 Metrics: TypeAlias = dict[str, jax.Array]
+
+
+@struct.dataclass
+class Model:
+    """A further model whose logits a loss may see: a reference, a teacher. It may differ from the policy in size.
+
+    Passed anew to every update, so that it may move between updates.
+    """
+
+    config: ModelConfig = struct.field(pytree_node=False)
+    params: Params
+
+
+Others: TypeAlias = Mapping[str, Model]
 
 
 @struct.dataclass
@@ -56,28 +72,153 @@ def batch_hidden(config: ModelConfig, params: Params, batch: Batch, *, remat: bo
     )
 
 
+def token_statistics(
+    config: ModelConfig,
+    params: Params,
+    batch: Batch,
+    statistic: Callable[[jax.Array, TokenBatch], Any],
+    others: Others | None = None,
+    *,
+    remat: bool = False,
+    chunk: int = CHUNK,
+) -> Any:
+    """A statistic of the logits at every token of a batch, and of the logits of other models at the same tokens.
+
+    Args:
+      statistic: `(logits float32[n, V], TokenBatch[n]) -> pytree of [n, ...]`; it finds the other models' logits in
+        `TokenBatch.others`, cut or padded with -inf to the policy's vocabulary, and without gradient.
+      others: models by name.
+      remat: recompute layer activations in the backward pass.
+      chunk: tokens whose logits exist at one time.
+
+    Returns:
+      The statistic's pytree with the leading shape of `batch.tokens`.
+
+    Raises:
+      UserError: a model has tokens that the policy's vocabulary has no room for.
+    """
+    others = others or {}
+    for name, model in others.items():
+        if model.config.num_tokens > config.vocab_size:
+            raise UserError(
+                f"model {name!r} has {model.config.num_tokens} tokens, the policy {config.vocab_size} at most; "
+                "their vocabularies must be the same"
+            )
+    hidden = batch_hidden(config, params, batch, remat=remat)
+    states = {name: batch_hidden(model.config, model.params, batch, remat=False) for name, model in others.items()}
+
+    def at_chunk(logits: jax.Array, chunk: tuple[TokenBatch, dict[str, jax.Array]]) -> Any:
+        tokens, states = chunk
+        seen = {
+            name: lax.stop_gradient(_fit_vocab(transformer.logits(m.config, m.params, states[name]), logits.shape[-1]))
+            for name, m in others.items()
+        }
+        return statistic(logits, replace(tokens, others=seen))
+
+    return chunked(config, params, hidden, (_blank(batch.tokens), states), at_chunk, chunk=chunk)
+
+
+def _fit_vocab(logits: jax.Array, size: int) -> jax.Array:
+    """Rows that only pad a vocabulary come and go with the model's size; they hold -inf."""
+    missing = max(size - logits.shape[-1], 0)
+    return jnp.pad(logits, ((0, 0), (0, missing)), constant_values=-jnp.inf)[:, :size]
+
+
+def _blank(tokens: TokenBatch) -> TokenBatch:
+    """Zeros in every float array where a token is outside the loss.
+
+    A forced token may have an old log-probability of -inf. Masking the loss would not do: the gradient of a masked
+    infinity is NaN.
+    """
+    counted = tokens.weight != 0
+
+    def blank(x: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return x
+        return jnp.where(counted.reshape(counted.shape + (1,) * (x.ndim - counted.ndim)), x, 0)
+
+    return jax.tree.map(blank, tokens)
+
+
 def loss_and_metrics(
     config: ModelConfig,
     params: Params,
     batch: Batch,
     coefficient: jax.Array,
     objective: Objective,
+    others: Others | None = None,
     *,
     remat: bool = True,
+    chunk: int = CHUNK,
 ) -> tuple[jax.Array, Metrics]:
-    """Sum of coefficient times per-token loss, and sums over weighted tokens of every metric (float32 scalars)."""
+    """Sum of coefficient times per-token loss, and sums over weighted tokens of every metric (float32 scalars).
+
+    `batch` must hold what `objective.prepare` makes, if it has any. Other arguments as in `token_statistics`.
+    """
 
     def statistic(logits: jax.Array, tokens: TokenBatch) -> tuple[jax.Array, Metrics]:
-        value, metrics = objective.per_token(logits, tokens)
+        value, metrics = _checked(objective.per_token(logits, tokens), tokens.target.shape)
         return value, {**metrics, "entropy": lax.stop_gradient(entropy(lax.stop_gradient(logits)))}
 
-    hidden = batch_hidden(config, params, batch, remat=remat)
-    value, metrics = chunked(config, params, hidden, batch.tokens, statistic)
+    value, metrics = token_statistics(config, params, batch, statistic, others, remat=remat, chunk=chunk)
     # Tokens outside the loss are replaced, not multiplied by zero: theirs may be infinite.
     counted = batch.tokens.weight != 0
     total = jnp.where(counted, value * coefficient, 0.0).sum()
     sums = {name: jnp.where(counted, lax.stop_gradient(m), 0.0).sum() for name, m in metrics.items()}
     return total, sums
+
+
+def _checked(result: Any, shape: tuple[int, ...]) -> tuple[jax.Array, Metrics]:
+    """What a per-token function returned. Raises UserError unless it is (values[n], {name: values[n]})."""
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)):
+        raise UserError("an objective's per-token function must return (values, {name: values}), each of shape [n]")
+    for name, x in {"the loss": result[0], **result[1]}.items():
+        if jnp.shape(x) != shape:
+            raise UserError(
+                f"an objective's per-token function returned {name} of shape {jnp.shape(x)}; it needs one number a "
+                f"token, {shape}, and leaves averaging to the reducer"
+            )
+    return result[0], dict(result[1])
+
+
+def _part(tree: Any, index: jax.Array, size: int) -> Any:
+    """Rows `index * size` up to the next part, of every array of a pytree."""
+    cut = lambda x: lax.dynamic_slice_in_dim(x, index * size, size) if jnp.ndim(x) else x  # noqa: E731
+    return jax.tree.map(cut, tree)
+
+
+def _prepared(
+    config: ModelConfig,
+    params: Params,
+    batch: Batch,
+    objective: Objective,
+    others: Others | None,
+    size: int,
+    chunk: int,
+) -> Batch:
+    """The batch with what `objective.prepare` makes of the current policy in `extra`, `size` rows at a time."""
+
+    def statistic(logits: jax.Array, tokens: TokenBatch) -> list[Any]:
+        return [prepare.measure(logits, tokens) for prepare in objective.prepare]
+
+    def measure(index: jax.Array) -> list[Any]:
+        return token_statistics(config, params, _part(batch, index, size), statistic, others, chunk=chunk)
+
+    def write(index: jax.Array, all_rows: Any) -> Any:
+        put = lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, index * size, 0)  # noqa: E731
+        return jax.tree.map(put, all_rows, measure(index))
+
+    rows = batch.tokens.weight.shape[0]
+    shapes = jax.eval_shape(measure, jnp.int32(0))
+    empty = jax.tree.map(lambda s: jnp.zeros((rows, *s.shape[1:]), s.dtype), shapes)
+    measured = lax.stop_gradient(lax.fori_loop(0, (batch.live + size - 1) // size, write, empty))
+    extra = dict(batch.tokens.extra)
+    for prepare, values in zip(objective.prepare, measured, strict=True):
+        made = prepare.gather(values, batch.tokens, sequence_ids(batch))
+        if clash := extra.keys() & made.keys():
+            raise ValueError(f"two objectives, or an objective and the batch, bring an array named {min(clash)!r}")
+        extra |= made
+    return replace(batch, tokens=replace(batch.tokens, extra=extra))
 
 
 def make_update(
@@ -87,7 +228,8 @@ def make_update(
     *,
     micro: int | None = None,
     remat: bool = True,
-) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+    chunk: int = CHUNK,
+) -> Callable[..., tuple[TrainState, Metrics]]:
     """Builds the jitted update.
 
     Args:
@@ -97,28 +239,33 @@ def make_update(
         summed, and the reducer sees the whole batch, so the result does not depend on it. Micro-batches beyond
         `batch.live` are not computed.
       remat: recompute layer activations in the backward pass.
+      chunk: tokens whose logits exist at one time.
 
     Returns:
-      `(state, batch) -> (state, metrics)`; the state is donated. Metrics are means over weighted tokens, plus `loss`,
-      `grad_norm`, `tokens` and `applied` (0 when the update was skipped).
+      `(state, batch, others=None) -> (state, metrics)`. The state is donated, so that no other model may share its
+      arrays. `others` holds further models by name (see `Model`), whose logits the objective may read. Metrics are
+      means over weighted tokens, plus `loss`, `grad_norm`, `tokens` and `applied` (0 when the update was skipped).
     """
 
     @partial(jax.jit, donate_argnums=0)
-    def update(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+    def update(state: TrainState, batch: Batch, others: Others | None = None) -> tuple[TrainState, Metrics]:
         weight = batch.tokens.weight
-        coefficient = objective.reducer(weight.reshape(-1, weight.shape[-1])).reshape(weight.shape)
+        coefficient = objective.reducer(weight, sequence_ids(batch))
         rows = weight.shape[0]
         size = min(micro or rows, rows)
         if rows % size:
             raise ValueError(f"a batch of {rows} rows does not split into micro-batches of {size}")
+        if objective.prepare:
+            batch = _prepared(config, state.params, batch, objective, others, size, chunk)
         differentiate = jax.value_and_grad(
-            lambda params, part, share: loss_and_metrics(config, params, part, share, objective, remat=remat),
+            lambda params, part, share: loss_and_metrics(
+                config, params, part, share, objective, others, remat=remat, chunk=chunk
+            ),
             has_aux=True,
         )
 
         def part_at(index: jax.Array) -> tuple[Batch, jax.Array]:
-            cut = lambda x: lax.dynamic_slice_in_dim(x, index * size, size) if jnp.ndim(x) else x  # noqa: E731
-            return jax.tree.map(cut, (batch, coefficient))
+            return _part((batch, coefficient), index, size)
 
         def add(index: jax.Array, sums: Any) -> Any:
             return jax.tree.map(jnp.add, sums, differentiate(state.params, *part_at(index)))
