@@ -125,7 +125,7 @@ def write_tensors(
     A file gets its name when it is complete.
 
     Args:
-      directory: existing.
+      directory: existing where `write` is set.
       sizes: name and bytes of each tensor, in the order to store.
       make: gives the tensor of a name; called once for each, in order.
       max_shard_bytes: a shard grows to at most this size, unless a single tensor is larger.
@@ -138,9 +138,9 @@ def write_tensors(
     total = len(groups)
     files = [SINGLE] if total == 1 else [f"model-{i + 1:05d}-of-{total:05d}.safetensors" for i in range(total)]
     keep = {*files, INDEX} if total > 1 else set(files)
-    stale = sorted(f.name for f in directory.iterdir() if f.suffix == ".safetensors" or f.name == INDEX)
-    for name in stale:
-        if write and name not in keep:
+    present = directory.iterdir() if directory.is_dir() else ()
+    for name in sorted(f.name for f in present if f.suffix == ".safetensors" or f.name == INDEX):
+        if name not in keep:
             raise UserError(f"{directory / name}: belongs to other weights; choose an empty directory or delete it")
     for file, names in zip(files, groups, strict=True):
         tensors = {name: make(name) for name in names}
