@@ -4,6 +4,7 @@
 return one value a prompt; the others average over prompts.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb
 from typing import Literal
@@ -158,6 +159,32 @@ def paired_bootstrap(
     change = second - first
     low, high = bootstrap_interval(change, level=level, draws=draws, seed=seed)
     return PairedDifference(change.mean(axis=0), low, high)
+
+
+def bootstrap_function(
+    values: ArrayLike, function: Callable[[Floats], Floats], *, level: float = 0.95, draws: int = 10_000, seed: int = 0
+) -> tuple[float, float, float]:
+    """A function of column means, such as a ratio of two, with its percentile interval from resampling prompts.
+
+    Args:
+      values: float[prompts, m], one row a prompt; no NaN.
+      function: maps means float[draws, m] to float[draws].
+      level, draws, seed: as in `bootstrap_interval`.
+
+    Returns:
+      `(value, low, high)`; the value is the function of the means over all prompts.
+
+    Raises:
+      ValueError: as in `bootstrap_interval`.
+    """
+    table = _check_values(values)
+    if table.ndim != 2:
+        raise ValueError(f"values must be [prompts, m], got shape {table.shape}")
+    tail = (1 - level) / 2
+    drawn = function(_resampled_means(table, draws, seed))
+    # Order statistics: a ratio may be infinite in some resamples.
+    low, high = np.quantile(drawn, [tail, 1 - tail], method="inverted_cdf")
+    return float(function(table.mean(axis=0, keepdims=True))[0]), float(low), float(high)
 
 
 def _curve(passed: NDArray[np.bool_], budgets: NDArray[np.int64], estimator: Estimator) -> Floats:

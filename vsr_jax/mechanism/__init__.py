@@ -1,0 +1,1 @@
+"""Where two policies differ, token by token, and what a forced opening does."""
