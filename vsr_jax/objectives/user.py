@@ -45,7 +45,8 @@ def _run(path: Path) -> Any:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[spec.name]
-        raise UserError(f"objective file {path}{_line(error, path)}: {type(error).__name__}: {error}") from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"objective file {path}{_line(error, path)}: {type(error).__name__}: {reason}") from error
     return module
 
 
