@@ -65,7 +65,9 @@ def test_all_statistics_equal_float64_brute_force(seed: int) -> None:
     np.testing.assert_array_equal(got.rank, 1 + (a > a[rows, first][:, None]).sum(-1))
     tops = [np.argsort(-x, axis=-1)[:, :10] for x in (a, b)]
     np.testing.assert_array_equal(got.overlap, [len(set(x) & set(y)) for x, y in zip(*tops, strict=True)])
-    np.testing.assert_allclose(got.js_top, [js_of_tops(x, y, 64) for x, y in zip(a, b, strict=True)], rtol=1e-3, atol=3e-7)
+    np.testing.assert_allclose(
+        got.js_top, [js_of_tops(x, y, 64) for x, y in zip(a, b, strict=True)], rtol=1e-3, atol=3e-7
+    )
     order = np.argsort(-a, axis=-1)[:, :64]
     own = [softmax(a[i, order[i]])[order[i] == first[i]].sum() for i in rows]
     np.testing.assert_allclose(got.prob_top, own, rtol=1e-5)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from vsr_jax.cli_mechanism import Localize
 from vsr_jax.errors import UserError
 
 
@@ -170,6 +171,7 @@ class Verifiers:
 Command = (
     Annotated[Study, tyro.conf.subcommand("study")]
     | Annotated[Measure, tyro.conf.subcommand("measure")]
+    | Annotated[Localize, tyro.conf.subcommand("localize")]
     | Annotated[MicroWorld, tyro.conf.subcommand("micro")]
     | Annotated[Verifiers, tyro.conf.subcommand("verifiers")]
 )

@@ -88,7 +88,7 @@ def teacher_force(
     ends = np.cumsum(lengths)
     total = int(ends[-1])
     keys = list(combinations(range(len(models)), 2))
-    found: dict[tuple[int, int], dict[str, np.ndarray]] = {key: {} for key in keys}
+    found: dict[tuple[int, int], dict[str, Any]] = {key: {} for key in keys}
     order = np.argsort(sizes, kind="stable")
     for start in range(0, len(order), rows):
         part = order[start : start + rows]

@@ -86,7 +86,7 @@ def bucket_flow(flows: Sequence[Flow]) -> Figure:
     """
     if not flows:
         raise ValueError("need at least one flow")
-    figure, axes = _grid(len(flows), width=5.4, height=3.5)
+    figure, axes = grid(len(flows), width=5.4, height=3.5)
     for axis, flow in zip(axes, flows, strict=True):
         _draw_flow(axis, flow)
     return figure
@@ -105,7 +105,7 @@ def best_at_k_curves(panels: Mapping[str, Sequence[Curve]], styles: Mapping[str,
     if not panels or not all(panels.values()):
         raise ValueError("every panel needs at least one curve")
     styles = styles or policy_styles(curve.policy for curves in panels.values() for curve in curves)
-    figure, axes = _grid(len(panels), width=4.9, height=3.5, share_y=True)
+    figure, axes = grid(len(panels), width=4.9, height=3.5, share_y=True)
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         last = {}
         for curve in curves:
@@ -131,7 +131,7 @@ def best_at_k_curves(panels: Mapping[str, Sequence[Curve]], styles: Mapping[str,
         )
         axis.set_ylim(-0.02, 1.02)
         axis.set_xlabel("Budget k (samples a prompt)")
-        _finish(axis, title)
+        finish(axis, title)
         _end_labels(axis, longest, last, {name: styles[name].colour for name in last})
     axes[0].set_ylabel("best@k")
     return figure
@@ -147,7 +147,7 @@ def opening_bars(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Fig
         raise ValueError("every panel needs at least one policy")
     classes = _class_order(name for policies in panels.values() for shares in policies.values() for name in shares)
     rows = max(len(policies) for policies in panels.values())
-    figure, axes = _grid(len(panels), width=5.2, height=1.25 + 0.42 * rows)
+    figure, axes = grid(len(panels), width=5.2, height=1.25 + 0.42 * rows)
     for axis, (title, policies) in zip(axes, panels.items(), strict=True):
         for row, (policy, shares) in enumerate(policies.items()):
             if abs(sum(shares.values()) - 1) > 1e-6:
@@ -166,7 +166,7 @@ def opening_bars(panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Fig
         axis.set_xlim(0, 1)
         axis.xaxis.set_major_formatter(PercentFormatter(1.0))
         axis.set_xlabel("Share of responses")
-        _finish(axis, title, grid=False)
+        finish(axis, title, with_grid=False)
         axis.spines["left"].set_visible(False)
         axis.tick_params(axis="y", length=0)
     _legend(figure, {OPENING_TITLES.get(name, name): opening_colour(name, i) for i, name in enumerate(classes)})
@@ -193,7 +193,7 @@ def training_curves(runs: Sequence[TrainingRun], styles: Mapping[str, PolicyStyl
                 raise ValueError(f"run {run.name!r}: {name} has {len(values)} values for {len(run.steps)} steps")
         reward, groups, openings = axes[:, column]
         reward.plot(run.steps, run.reward, color=styles[run.name].colour, linewidth=1.8)
-        _finish(reward, run.name)
+        finish(reward, run.name)
         _stack(groups, run.steps, run.groups, {name: BUCKET_COLOURS[name] for name in BUCKETS})
         _stack(openings, run.steps, run.openings, {name: opening_colour(name, i) for i, name in enumerate(classes)})
         openings.set_xlabel("Training step")
@@ -228,8 +228,8 @@ def save(figure: Figure, path_without_suffix: str | Path) -> tuple[Path, Path]:
     return write_atomic(f"{base}.png", png_bytes(figure)), write_atomic(f"{base}.svg", svg_bytes(figure))
 
 
-def _grid(panels: int, width: float, height: float, share_y: bool = False) -> tuple[Figure, Sequence[Axes]]:
-    """At most two panels a row, so that a page shows text at its own size."""
+def grid(panels: int, width: float, height: float, share_y: bool = False) -> tuple[Figure, Sequence[Axes]]:
+    """A figure of panels, at most two a row, so that a page shows text at its own size."""
     columns = min(panels, 2)
     rows = -(-panels // columns)
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
@@ -240,7 +240,8 @@ def _grid(panels: int, width: float, height: float, share_y: bool = False) -> tu
     return figure, axes[:panels]
 
 
-def _finish(axis: Axes, title: str, grid: bool = True) -> None:
+def finish(axis: Axes, title: str, with_grid: bool = True) -> None:
+    """Title at the left, quiet axes, grid lines behind."""
     axis.set_title(title, fontsize=_SIZES["title"], color=INK, loc="left", pad=8)
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["left", "bottom"]].set_color("#999999")
@@ -248,7 +249,7 @@ def _finish(axis: Axes, title: str, grid: bool = True) -> None:
     axis.xaxis.label.set(fontsize=_SIZES["label"], color=INK)
     axis.yaxis.label.set(fontsize=_SIZES["label"], color=INK)
     axis.set_axisbelow(True)
-    if grid:
+    if with_grid:
         axis.grid(axis="y", color=GRID, linewidth=0.8)
 
 
@@ -258,7 +259,7 @@ def _stack(axis: Axes, steps: Sequence[int], series: Mapping[str, Sequence[float
     axis.set_ylim(0, 1)
     axis.set_xlim(steps[0], steps[-1] if len(steps) > 1 else steps[0] + 1)
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
-    _finish(axis, "", grid=False)
+    finish(axis, "", with_grid=False)
 
 
 def _draw_flow(axis: Axes, flow: Flow) -> None:

@@ -70,15 +70,21 @@ def paper_value(experiment: str, model: str, benchmark: str, condition: str, met
 
 @dataclass(frozen=True)
 class Comparison:
-    """Our number beside a statement of the paper; shares and their differences are fractions on our side."""
+    """Our number beside a statement of the paper; shares and their differences are fractions on our side.
+
+    `about` says what ours was measured on, where one statement has several of ours beside it.
+    """
 
     paper: PaperValue
     ours: float
+    about: str = ""
 
 
 def side_by_side(comparisons: Sequence[Comparison], caption: str = "") -> Table:
     """Paper, ours, difference, and whether the sign agrees; cells are empty where the paper gives no single number."""
+    named = any(comparison.about for comparison in comparisons)
     columns = (
+        *([Column("about", "Ours is")] if named else []),
         Column("model", "Model"),
         Column("benchmark", "Benchmark"),
         Column("condition", "Condition"),
@@ -94,11 +100,12 @@ def side_by_side(comparisons: Sequence[Comparison], caption: str = "") -> Table:
         number = paper.number
         rows.append(
             {
+                "about": comparison.about,
                 "model": paper.model,
                 "benchmark": paper.benchmark,
                 "condition": paper.condition,
                 "metric": paper.metric,
-                "paper": _text(paper.value) if number is None else number,
+                "paper": _text(paper) if number is None else number,
                 "ours": ours,
                 "difference": None if number is None else ours - number,
                 "sign_agrees": None if number is None else _sign(number) == _sign(ours),
@@ -107,8 +114,12 @@ def side_by_side(comparisons: Sequence[Comparison], caption: str = "") -> Table:
     return Table(columns, rows, caption)
 
 
-def _text(value: Any) -> str:
-    return ", ".join(f"{item:g}" for item in value) if isinstance(value, list) else str(value)
+def _text(paper: PaperValue) -> str:
+    """A statement that is no single number; the numbers of a list are fractions where they are shares."""
+    if not isinstance(paper.value, list):
+        return str(paper.value)
+    scale = _IN_FRACTIONS.get(paper.unit, 1.0)
+    return ", ".join(f"{item * scale:.6g}" for item in paper.value)
 
 
 def _sign(number: float) -> int:
