@@ -13,10 +13,11 @@ import vsr_jax
 from vsr_jax.errors import UserError
 from vsr_jax.model.checkpoint_io import load_params
 from vsr_jax.model.config import parse_config, read_config
-from vsr_jax.sampling import sampler
+from vsr_jax.sampling.device import decode_chunk, prefill
 from vsr_jax.sampling.draw import draw, row_keys
-from vsr_jax.sampling.sampler import bucket, sample
-from vsr_jax.sampling.types import LENGTH, STOP, SamplingParams
+from vsr_jax.sampling.sampler import sample
+from vsr_jax.sampling.schedule import Schedule, bucket, plan_layout
+from vsr_jax.sampling.types import LENGTH, STOP, Rollouts, SamplingParams
 from vsr_jax.sampling.warp import warp
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -96,7 +97,7 @@ def test_two_token_responses_follow_the_exact_joint_distribution() -> None:
     config, params = load("qwen3_tied")
     small = dataclasses.replace(config, num_tokens=5)
     prompt, n = [1, 2, 3], 8000
-    out = sample(small, params, [prompt], SamplingParams(n=n, max_tokens=2), seed=11, max_rows=n)
+    out = sample(small, params, [prompt], SamplingParams(n=n, max_tokens=2), seed=11, slots=n)
     pairs = np.array([[*prompt, a, b] for a in range(5) for b in range(5)], np.int32)
     exact = np.exp(np.asarray(vsr_jax.token_logprobs(small, params, pairs))[:, 2:].sum(1))
     np.testing.assert_allclose(exact.sum(), 1, atol=1e-5)
@@ -129,7 +130,13 @@ def test_warp_equals_sorting_in_float64(temperature: float, top_p: float, top_k:
     logits = np.random.default_rng(1).normal(size=(6, 400)).astype(np.float32) * 3
     fill = lambda x, kind: jnp.full(6, x, kind)  # noqa: E731
     got = np.exp(
-        warp(jnp.asarray(logits), fill(temperature, jnp.float32), fill(top_p, jnp.float32), fill(top_k, jnp.int32))
+        warp(
+            jnp.asarray(logits),
+            jax.nn.log_softmax(logits),
+            fill(temperature, jnp.float32),
+            fill(top_p, jnp.float32),
+            fill(top_k, jnp.int32),
+        )
     )
     for row in range(6):
         expected = reference_warp(logits[row], temperature, top_p, top_k)
@@ -145,7 +152,7 @@ def test_temperature_comes_before_top_p_and_the_crossing_token_stays(
     temperature: float, top_p: float, kept: list[int]
 ) -> None:
     logits = jnp.log(jnp.array([[0.5, 0.3, 0.15, 0.05]]))
-    got = warp(logits, jnp.array([temperature]), jnp.array([top_p]), jnp.array([0]))
+    got = warp(logits, jax.nn.log_softmax(logits), jnp.array([temperature]), jnp.array([top_p]), jnp.array([0]))
     assert np.flatnonzero(np.isfinite(np.asarray(got[0]))).tolist() == kept
 
 
@@ -159,7 +166,7 @@ def test_a_row_gets_the_same_tokens_alone_and_in_any_batch() -> None:
         np.testing.assert_array_equal(alone.tokens, whole.tokens[6 * i : 6 * i + 3])
     backwards = sample(config, params, prompts[::-1], params_of(6), seed=4, prompt_ids=[14, 13, 12, 11, 10])
     np.testing.assert_array_equal(backwards.tokens.reshape(5, 6, -1)[::-1], whole.tokens.reshape(5, 6, -1))
-    pieces = sample(config, params, prompts, params_of(6), seed=4, prompt_ids=[10, 11, 12, 13, 14], max_rows=12)
+    pieces = sample(config, params, prompts, params_of(6), seed=4, prompt_ids=[10, 11, 12, 13, 14], slots=12)
     np.testing.assert_array_equal(pieces.tokens, whole.tokens)
     other = sample(config, params, prompts, params_of(6), seed=5, prompt_ids=[10, 11, 12, 13, 14])
     assert (other.tokens != whole.tokens).any()
@@ -217,17 +224,109 @@ def test_padded_vocabulary_is_never_sampled() -> None:
 
 def test_one_compilation_per_shape_and_none_for_values() -> None:
     config, params = load("qwen2")
-    sampler.generate.clear_cache()
+    decode_chunk.clear_cache()
+    prefill.clear_cache()
     for length in range(1, 17):
         sample(config, params, [[1] * length, [2]], SamplingParams(n=2, max_tokens=5), seed=length)
-    assert sampler.generate._cache_size() == 1
     forced = np.full((4, 5), -1)
     forced[:, 1] = 3
     varied = SamplingParams(n=2, max_tokens=(5, 3), temperature=(0.5, 0.0), top_p=0.9, top_k=(0, 5), stop_ids=(1, 2, 3))
     sample(config, params, [[4, 4], [2]], varied, seed=0, forced_tokens=forced)
-    assert sampler.generate._cache_size() == 1
+    assert (decode_chunk._cache_size(), prefill._cache_size()) == (1, 1)
     sample(config, params, [[4] * 20, [2]], varied, seed=0)
-    assert sampler.generate._cache_size() == 2
+    assert (decode_chunk._cache_size(), prefill._cache_size()) == (2, 2)
+
+
+def test_a_mixed_workload_with_refill_compiles_once() -> None:
+    config, params = load("qwen2")
+    decode_chunk.clear_cache()
+    prefill.clear_cache()
+    prompts = [[1 + i % 7] * (1 + i % 9) for i in range(11)]
+    request = SamplingParams(n=4, max_tokens=[3 + i for i in range(11)], top_p=0.9, stop_ids=(3, 4))
+    sample(config, params, prompts, request, seed=0, slots=6)
+    assert (decode_chunk._cache_size(), prefill._cache_size()) == (1, 1)
+
+
+def test_slots_chunks_refill_and_queue_order_change_nothing() -> None:
+    config, params = load("qwen3_tied")
+    prompts = [[1 + i % 7] * (1 + i % 9) for i in range(7)]
+    limits = [4, 17, 9, 30, 1, 12, 25]
+    request = SamplingParams(n=5, max_tokens=limits, top_p=0.95, stop_ids=(3, 4, 5))
+    forced = np.full((35, 30), -1)
+    forced[::3, 0], forced[1::4, 2] = 9, 8
+    forced[20:25] = -1  # that prompt's limit is one token
+    ids = list(range(40, 47))
+    whole = sample(config, params, prompts, request, seed=2, forced_tokens=forced, prompt_ids=ids, slots=64)
+    assert len(set(whole.length.tolist())) > 5
+    for kwargs in ({"slots": 1}, {"slots": 7}, {"slots": 7, "refill": False}, {"slots": 7, "chunk": 1}, {"chunk": 64}):
+        other = sample(config, params, prompts, request, seed=2, forced_tokens=forced, prompt_ids=ids, **kwargs)
+        for name in ("tokens", "length", "sampled", "finish_reason"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(whole, name), err_msg=f"{kwargs} {name}")
+        np.testing.assert_allclose(other.logp, whole.logp, atol=1e-5)
+        np.testing.assert_allclose(other.logp_behavior, whole.logp_behavior, atol=1e-5)
+    backwards = sample(
+        config,
+        params,
+        prompts[::-1],
+        dataclasses.replace(request, max_tokens=limits[::-1]),
+        seed=2,
+        forced_tokens=forced.reshape(7, 5, 30)[::-1].reshape(35, 30),
+        prompt_ids=ids[::-1],
+        slots=7,
+    )
+    np.testing.assert_array_equal(backwards.tokens.reshape(7, 5, -1)[::-1], whole.tokens.reshape(7, 5, -1))
+
+
+def test_a_growing_ring_keeps_every_key() -> None:
+    """Responses beyond the first allocation, in slots of different ages, against a teacher-forced pass."""
+    config, params = load("qwen3_untied")
+    config = dataclasses.replace(config, max_position=4096)
+    out = sample(config, params, [[1, 2], [3]], SamplingParams(n=4, max_tokens=(420, 30)), seed=0, slots=3)
+    for row in (0, 3, 5):
+        prompt = [[1, 2], [3]][row // 4]
+        whole = np.array([prompt + out.response(row)], np.int32)
+        expected = vsr_jax.token_logprobs(config, params, whole)[0, len(prompt) - 1 :]
+        np.testing.assert_allclose(out.logp[row, : out.length[row]], expected, atol=1e-4)
+
+
+def test_each_prompt_is_handed_over_once_with_its_own_rows() -> None:
+    config, params = load("llama")
+    prompts = [[1 + i] * (1 + i) for i in range(6)]
+    seen: dict[int, Rollouts] = {}
+    request = SamplingParams(n=3, max_tokens=[5, 20, 7, 3, 11, 8], stop_ids=(2, 3))
+    whole = sample(config, params, prompts, request, seed=6, slots=4, on_prompt=seen.__setitem__)
+    assert sorted(seen) == list(range(6))
+    for index, part in seen.items():
+        np.testing.assert_array_equal(part.tokens, whole.tokens[3 * index : 3 * index + 3])
+        assert part.prompt_tokens[0, : part.prompt_length[0]].tolist() == prompts[index]
+        assert part.prompt_index.tolist() == [0, 0, 0]
+
+
+def occupancy(n: int, prompts: int, slots: int, refill: bool) -> float:
+    """Share of slot time spent on live responses, lengths geometric with mean an eighth of the limit."""
+    layout = plan_layout([16] * prompts, n, 512, slots)
+    schedule = Schedule(layout, [16] * prompts, n, refill=refill)
+    lengths = np.minimum(np.random.default_rng(0).geometric(1 / 64, n * prompts), 512)
+    used = total = 0
+    while schedule.busy():
+        for _ in schedule.admit():
+            pass
+        live = schedule.row >= 0
+        left = np.where(live, lengths[np.maximum(schedule.row, 0)] - schedule.length, 0)
+        steps = min(layout.chunk, left.max())
+        used += np.minimum(left, steps).sum()
+        total += steps * live.size
+        schedule.length[live] += np.minimum(left, steps)[live]
+        for lane, group in np.argwhere(live & (left <= steps)):
+            schedule.finish(lane, group)
+    assert used == lengths.sum()
+    return used / total
+
+
+def test_refill_keeps_slots_busy() -> None:
+    for n, prompts, slots in ((32, 64, 64), (16, 128, 64), (1, 512, 32)):
+        assert occupancy(n, prompts, slots, True) > 0.75
+        assert occupancy(n, prompts, slots, False) < 0.3
 
 
 def test_buckets_grow_by_at_most_one_half() -> None:
@@ -243,6 +342,7 @@ def test_buckets_grow_by_at_most_one_half() -> None:
         ([[1, 99999]], {}, "outside"),
         ([[1] * 60], {"max_tokens": 10}, "context of 64"),
         ([[1]], {"n": 0}, "at least 1"),
+        ([[1]], {"max_tokens": 0}, "at least 1 token"),
     ],
 )
 def test_bad_requests_are_refused_in_one_line(prompts: list, kwargs: dict, message: str) -> None:

@@ -76,15 +76,15 @@ def grouped_attention(
 
     Args:
       q: [P, G, Q, heads, head_dim].
-      prompt_k, prompt_v: [P, S, kv_heads, head_dim]; prompt_mask: bool[P, S].
-      own_k, own_v: [P, G, R, kv_heads, head_dim]; own_mask: bool[Q, R].
+      prompt_k, prompt_v: [P, S, kv_heads, head_dim]; prompt_mask: bool, broadcasts to [P, G, Q, S].
+      own_k, own_v: [P, G, R, kv_heads, head_dim]; own_mask: bool, broadcasts to [P, G, Q, R].
 
     Returns:
       [P, G, Q, heads, head_dim] in the dtype of `own_v`.
     """
     split = _split_heads(q, own_k.shape[3])
-    shared = _scores(split, prompt_k, prompt_mask[:, None, None, None, None, :], "pgqhnd,pshd->pghnqs")
-    own = _scores(split, own_k, own_mask, "pgqhnd,pgrhd->pghnqr")
+    shared = _scores(split, prompt_k, prompt_mask[:, :, None, None], "pgqhnd,pshd->pghnqs")
+    own = _scores(split, own_k, own_mask[:, :, None, None], "pgqhnd,pgrhd->pghnqr")
     # One normaliser over both parts: subtract the common maximum, exponentiate apart, divide once at the end.
     top = lax.stop_gradient(jnp.maximum(shared.max(-1, keepdims=True), own.max(-1, keepdims=True)))
     shared, own = jnp.exp(shared - top), jnp.exp(own - top)

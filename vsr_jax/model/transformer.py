@@ -1,10 +1,11 @@
 """The decoder, as pure functions over a nested dict of arrays.
 
 Three passes share one block: `hidden_states` (whole sequences), `grouped_hidden_states` (one prompt, G responses,
-the prompt computed once) and `decode_step` (one token a row, with a cache updated in place).
+the prompt computed once) and `prefill` with `decode_step` (one token a slot, with a cache updated in place).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -159,8 +160,8 @@ def grouped_hidden_states(
     tokens = tokens[:, :, : width - 1]
     prompt_rope = rope_table(config, jnp.broadcast_to(jnp.arange(prompt_width), prompt_tokens.shape))
     rope = rope_table(config, prompt_length[:, None, None] + jnp.arange(width - 1))
-    prompt_mask = jnp.arange(prompt_width) < prompt_length[:, None]
-    causal = jnp.tril(jnp.ones((width - 1, width - 1), bool))
+    prompt_mask = (jnp.arange(prompt_width) < prompt_length[:, None])[:, None, None]
+    causal = jnp.tril(jnp.ones((width - 1, width - 1), bool))[None, None]
 
     def body(carry: tuple[jax.Array, jax.Array], layer: Layer) -> tuple[tuple[jax.Array, jax.Array], None]:
         prompt_x, x = carry
@@ -180,80 +181,105 @@ def grouped_hidden_states(
     return _final_norm(config, params, jnp.concatenate([first, x], axis=2))
 
 
+def unstack_layers(config: ModelConfig, params: Params) -> Params:
+    """Parameters with `layers` as a tuple of one dict a layer, cast to the compute dtype.
+
+    The decode pass runs thousands of times over the same weights: as separate arrays they are read in place, where
+    slices of a stacked array would be copied out at every step. Parameters that already are a tuple pass through.
+    """
+    if isinstance(params["layers"], tuple):
+        return params
+    return _unstack(config, params)
+
+
+@partial(jax.jit, static_argnames=("config",))
+def _unstack(config: ModelConfig, params: Params) -> Params:
+    cast = jax.tree.map(lambda w: w.astype(config.dtype), params)
+    layers = tuple(jax.tree.map(lambda w, i=i: w[i], cast["layers"]) for i in range(config.num_layers))
+    return {**cast, "layers": layers}
+
+
 class Cache(NamedTuple):
-    """Keys and values of P prompts with G responses each, all layers.
+    """Keys and values of P lanes with G slots each; every field is a tuple over layers.
+
+    A lane holds the prompts that its slots answer, each once. A slot's own tokens lie in a ring: all slots write
+    the same column at the same step, whatever the age of their responses, so that a step is one update in place.
 
     Attributes:
-      prompt_k, prompt_v: [L, P, S, kv_heads, head_dim], written once by `prefill`, read-only after.
-      prompt_mask: bool[P, S].
-      k, v: [L, P, G, R, kv_heads, head_dim], one slot written a step, in place.
+      prompt_k, prompt_v: [P, S, kv_heads, head_dim], written by `prefill`.
+      k, v: [P, G, R, kv_heads, head_dim].
     """
 
-    prompt_k: jax.Array
-    prompt_v: jax.Array
-    prompt_mask: jax.Array
-    k: jax.Array
-    v: jax.Array
+    prompt_k: tuple[jax.Array, ...]
+    prompt_v: tuple[jax.Array, ...]
+    k: tuple[jax.Array, ...]
+    v: tuple[jax.Array, ...]
+
+
+def empty_cache(config: ModelConfig, lanes: int, prompt_slots: int, group: int, ring: int) -> Cache:
+    """A cache of zeros: room for `prompt_slots` prompt tokens a lane and `ring` response tokens a slot."""
+    shapes = ((lanes, prompt_slots), (lanes, prompt_slots), (lanes, group, ring), (lanes, group, ring))
+    tail = (config.num_kv_heads, config.head_dim)
+    make = lambda shape: tuple(jnp.zeros((*shape, *tail), config.dtype) for _ in range(config.num_layers))  # noqa: E731
+    return Cache(*(make(shape) for shape in shapes))
 
 
 def prefill(
-    config: ModelConfig, params: Params, prompt_tokens: jax.Array, prompt_length: jax.Array, group: int, slots: int
-) -> tuple[jax.Array, Cache]:
-    """Runs prompts int32[P, S] once and makes room for `group` responses of `slots` tokens each.
+    config: ModelConfig, params: Params, tokens: jax.Array, length: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+    """Runs int32[A, S] right-padded prompts of int32[A] tokens; `params` as `unstack_layers` returns them.
 
     Returns:
-      The normed state of each prompt's last token, [P, hidden_size], and the cache.
+      The normed state of each prompt's last token, [A, hidden_size], and keys and values by layer,
+      each [A, S, kv_heads, head_dim].
     """
-    rope = rope_table(config, jnp.broadcast_to(jnp.arange(prompt_tokens.shape[1]), prompt_tokens.shape))
-
-    def body(x: jax.Array, layer: Layer) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        attend = lambda q, k, v: (self_attention(q, k, v, None), (k, v))  # noqa: E731
-        return _block(config, _cast(config, layer), x, rope, attend)
-
-    with jax.named_scope("layer"):
-        x, (k, v) = lax.scan(body, embed(config, params, prompt_tokens), params["layers"])
-    last = jnp.take_along_axis(x, (prompt_length - 1)[:, None, None], axis=1)[:, 0]
-    own = (config.num_layers, prompt_tokens.shape[0], group, slots, config.num_kv_heads, config.head_dim)
-    mask = jnp.arange(prompt_tokens.shape[1]) < prompt_length[:, None]
-    return _final_norm(config, params, last), Cache(k, v, mask, jnp.zeros(own, k.dtype), jnp.zeros(own, v.dtype))
+    rope = rope_table(config, jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape))
+    attend = lambda q, k, v: (self_attention(q, k, v, None), (k, v))  # noqa: E731
+    x, kept = embed(config, params, tokens), []
+    for layer in params["layers"]:
+        with jax.named_scope("layer"):
+            x, pair = _block(config, layer, x, rope, attend)
+            kept.append(pair)
+    last = jnp.take_along_axis(x, (length - 1)[:, None, None], axis=1)[:, 0]
+    keys, values = zip(*kept, strict=True)
+    return _final_norm(config, params, last), keys, values
 
 
 def decode_step(
-    config: ModelConfig, params: Params, tokens: jax.Array, prompt_length: jax.Array, step: jax.Array, cache: Cache
+    config: ModelConfig,
+    params: Params,
+    tokens: jax.Array,
+    positions: jax.Array,
+    column: jax.Array,
+    prompt_mask: jax.Array,
+    own_mask: jax.Array,
+    cache: Cache,
 ) -> tuple[jax.Array, Cache]:
-    """Feeds response token number `step` of every row and returns the state that predicts the next one.
+    """Feeds one token a slot and returns the states that predict the next ones.
 
     Args:
-      tokens: int32[P, G].
-      prompt_length: int32[P].
-      step: int32 scalar: how many response tokens came before. The rows' write position is the same.
-      cache: slots below `step` hold earlier tokens.
+      params: as `unstack_layers` returns them.
+      tokens, positions: int32[P, G].
+      column: int32 scalar, the ring column that this step writes.
+      prompt_mask: bool[P, G, S], prompt tokens that a slot sees; own_mask: bool[P, G, R], the column included.
+      cache: updated in place under jit.
 
     Returns:
-      Normed states [P, G, hidden_size], and the cache with slot `step` written.
+      Normed states [P, G, hidden_size], and the cache.
     """
-    rope = rope_table(config, jnp.broadcast_to((prompt_length + step)[:, None, None], (*tokens.shape, 1)))
-    seen = (jnp.arange(cache.k.shape[3]) <= step)[None]
+    rope = rope_table(config, positions[..., None])
+    x, keys, values = embed(config, params, tokens)[:, :, None], list(cache.k), list(cache.v)
+    for i, layer in enumerate(params["layers"]):
 
-    def body(index: jax.Array, carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        x, all_k, all_v = carry
-        at = lambda a: lax.dynamic_index_in_dim(a, index, keepdims=False)  # noqa: E731
+        def attend(
+            q: jax.Array, k: jax.Array, v: jax.Array, i: int = i
+        ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+            zero = jnp.zeros_like(column)
+            where = (zero, zero, column, zero, zero)
+            own = lax.dynamic_update_slice(cache.k[i], k, where), lax.dynamic_update_slice(cache.v[i], v, where)
+            shared = cache.prompt_k[i], cache.prompt_v[i]
+            return grouped_attention(q, *shared, prompt_mask[:, :, None], *own, own_mask[:, :, None]), own
 
-        def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-            zero = jnp.zeros_like(index)
-            where = (index, zero, zero, step, zero, zero)
-            new_k = lax.dynamic_update_slice(all_k, k[None], where)
-            new_v = lax.dynamic_update_slice(all_v, v[None], where)
-            mixed = grouped_attention(
-                q, at(cache.prompt_k), at(cache.prompt_v), cache.prompt_mask, at(new_k), at(new_v), seen
-            )
-            return mixed, (new_k, new_v)
-
-        layer = _cast(config, jax.tree.map(at, params["layers"]))
-        x, (all_k, all_v) = _block(config, layer, x, rope, attend)
-        return x, all_k, all_v
-
-    x = embed(config, params, tokens)[:, :, None]
-    with jax.named_scope("layer"):
-        x, k, v = lax.fori_loop(0, config.num_layers, body, (x, cache.k, cache.v))
-    return _final_norm(config, params, x[:, :, 0]), cache._replace(k=k, v=v)
+        with jax.named_scope("layer"):
+            x, (keys[i], values[i]) = _block(config, layer, x, rope, attend)
+    return _final_norm(config, params, x[:, :, 0]), cache._replace(k=tuple(keys), v=tuple(values))

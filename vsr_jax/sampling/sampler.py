@@ -1,120 +1,28 @@
-"""The sampler: jitted prefill and decode, n samples a prompt from one prefill, any token forced anywhere.
+"""The sampler: a queue of samples, slots that are kept full, and rollouts that do not depend on either.
 
-Everything that changes between calls (stop set, temperature, lengths, forced tokens, seed) is data. Shapes are
-rounded up to a few buckets, so that a workload compiles once a bucket.
+Lanes hold prompts, slots within a lane answer them. Between chunks of decode steps the host collects finished
+responses, gives their slots the next samples of the queue, and prefills a lane's next prompt as soon as one of its
+prompts has been answered by all of its samples.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from vsr_jax.errors import UserError
-from vsr_jax.model import transformer
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
-from vsr_jax.sampling.draw import draw, row_keys
+from vsr_jax.model.transformer import unstack_layers
+from vsr_jax.sampling.device import DeviceState, SlotData, decode_chunk, grow, make_state, prefill
+from vsr_jax.sampling.draw import row_keys
+from vsr_jax.sampling.schedule import Layout, Schedule, bucket, plan_layout
 from vsr_jax.sampling.types import LENGTH, STOP, Rollouts, SamplingParams
-from vsr_jax.sampling.warp import warp
 
 FREE = -1
 """Entry of `forced_tokens` that leaves a position to the policy."""
-
-
-class _Loop(NamedTuple):
-    """Carry of the decode loop; `hidden` predicts the token at `step`."""
-
-    step: jax.Array
-    hidden: jax.Array
-    cache: transformer.Cache
-    done: jax.Array
-    tokens: jax.Array
-    logp: jax.Array
-    logp_behavior: jax.Array
-
-
-class _Rows(NamedTuple):
-    """Per-row data, [P, G] unless said."""
-
-    prompt_length: jax.Array  # [P]
-    keys: jax.Array
-    forced: jax.Array  # [P, G, R]
-    temperature: jax.Array
-    top_p: jax.Array
-    top_k: jax.Array
-    max_tokens: jax.Array
-    stop_ids: jax.Array  # [E], padded with -1
-
-
-@partial(jax.jit, static_argnames=("config",))
-def generate(
-    config: ModelConfig,
-    params: Params,
-    prompt_tokens: jax.Array,
-    rows: _Rows,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Prefills int32[P, S] prompts and decodes until every row has ended.
-
-    Returns:
-      tokens int32[P, G, R], length int32[P, G], logp and logp_behavior float32[P, G, R].
-    """
-    prompts, group, width = rows.forced.shape
-    with jax.named_scope("prefill"):
-        last, cache = transformer.prefill(config, params, prompt_tokens, rows.prompt_length, group, width)
-    flat = lambda x: x.reshape(prompts * group)  # noqa: E731
-
-    def choose(loop: _Loop) -> tuple[jax.Array, jax.Array, jax.Array]:
-        logits = transformer.logits(config, params, loop.hidden).reshape(prompts * group, -1)
-        raw = jax.nn.log_softmax(logits, axis=-1)
-        warped = warp(logits, flat(rows.temperature), flat(rows.top_p), flat(rows.top_k))
-        forced = flat(lax.dynamic_index_in_dim(rows.forced, loop.step, axis=2, keepdims=False))
-        token = jnp.where(forced >= 0, forced, draw(flat(rows.keys), loop.step, warped))
-        pick = lambda a: jnp.take_along_axis(a, token[:, None], axis=1).reshape(prompts, group)  # noqa: E731
-        return token.reshape(prompts, group), pick(raw), pick(warped)
-
-    def body(loop: _Loop) -> _Loop:
-        with jax.named_scope("sample"):
-            token, logp, logp_behavior = choose(loop)
-        live = ~loop.done
-        put = lambda all_, new: lax.dynamic_update_slice(  # noqa: E731
-            all_, jnp.where(live, new, 0).astype(all_.dtype)[..., None], (0, 0, loop.step)
-        )
-        stopped = (token[..., None] == rows.stop_ids).any(-1)
-        done = loop.done | stopped | (loop.step + 1 >= rows.max_tokens)
-        with jax.named_scope("decode"):
-            hidden, cache = transformer.decode_step(config, params, token, rows.prompt_length, loop.step, loop.cache)
-        return _Loop(
-            loop.step + 1,
-            hidden,
-            cache,
-            done,
-            put(loop.tokens, token),
-            put(loop.logp, logp),
-            put(loop.logp_behavior, logp_behavior),
-        )
-
-    hidden = jnp.broadcast_to(last[:, None], (prompts, group, last.shape[-1]))
-    empty = jnp.zeros((prompts, group, width), jnp.float32)
-    start = _Loop(jnp.int32(0), hidden, cache, rows.max_tokens <= 0, empty.astype(jnp.int32), empty, empty)
-    end = lax.while_loop(lambda loop: (loop.step < width) & ~loop.done.all(), body, start)
-    # The first stop token ends a row; a row without one ran to its own limit.
-    is_stop = (end.tokens[..., None] == rows.stop_ids).any(-1) & (jnp.arange(width) < rows.max_tokens[..., None])
-    length = jnp.where(is_stop.any(-1), jnp.argmax(is_stop, axis=-1) + 1, jnp.minimum(rows.max_tokens, width))
-    return end.tokens, length.astype(jnp.int32), end.logp, end.logp_behavior
-
-
-def bucket(size: int, smallest: int = 16) -> int:
-    """Rounds a size up to a power of two or one and a half times one: 16, 24, 32, 48, 64, 96, ..."""
-    step = smallest
-    while step < size:
-        if step * 3 // 2 >= size:
-            return step * 3 // 2
-        step *= 2
-    return step
 
 
 def sample(
@@ -126,20 +34,25 @@ def sample(
     *,
     forced_tokens: np.ndarray | None = None,
     prompt_ids: Sequence[int] | None = None,
-    max_rows: int = 1024,
-    progress: Callable[[int, int], None] | None = None,
+    slots: int = 256,
+    chunk: int | None = None,
+    refill: bool = True,
+    on_prompt: Callable[[int, Rollouts], None] | None = None,
 ) -> Rollouts:
     """Draws `sampling.n` responses to each prompt.
 
     A row's randomness comes from (seed, prompt id, sample id, position): it gets the same tokens alone and in any
-    batch, up to ties in floating point.
+    batch, with any number of slots, chunk size or order of the queue, up to ties in floating point.
 
     Args:
+      params: stacked, or as `unstack_layers` returns them.
       prompts: P lists of token ids.
       forced_tokens: int[N, R'] with N = P n rows in prompt-major order; entries of -1 (or beyond R') are free.
       prompt_ids: P ints that seed the rows; default 0..P-1.
-      max_rows: rows decoded together; prompts are taken in batches of at most this many rows.
-      progress: called with (rows done, rows in all) after each batch.
+      slots: responses decoded together.
+      chunk: decode steps between visits to the host; default by the length limit.
+      refill: give a finished slot the next sample at once; otherwise wait until all slots have finished.
+      on_prompt: called with (index, its n rows) when all samples of a prompt are there, while the next chunk runs.
 
     Returns:
       Rollouts of N = P n rows, prompt-major.
@@ -152,78 +65,137 @@ def sample(
     width = int(limits.max(initial=0))
     ids = np.asarray(range(count) if prompt_ids is None else prompt_ids, np.int64).astype(np.uint32).view(np.int32)
     _validate(config, prompts, limits, n, ids)
-    forced = _forced_matrix(config, forced_tokens, count * n, width).reshape(count, n, width)
-    slots = bucket(width)
-    forced = np.pad(forced, ((0, 0), (0, 0), (0, slots - width)), constant_values=FREE)
-    per_prompt = [
-        np.broadcast_to(np.asarray(value, kind), (count,))
-        for value, kind in (
-            (sampling.temperature, np.float32),
-            (sampling.top_p, np.float32),
-            (sampling.top_k, np.int32),
-        )
-    ]
+    out = _empty_rollouts(prompts, ids, n, width)
+    forced = _forced_matrix(config, forced_tokens, count * n, width)
+    if not count or not width:
+        return out
+    spread = lambda x, kind: np.repeat(np.broadcast_to(np.asarray(x, kind), (count,)), n)  # noqa: E731
+    rows = {
+        "limit": spread(limits, np.int32),
+        "temperature": spread(sampling.temperature, np.float32),
+        "top_p": spread(sampling.top_p, np.float32),
+        "top_k": spread(sampling.top_k, np.int32),
+    }
+    keys = _keys(jnp.uint32(seed % 2**32), jnp.asarray(ids), n)
     stop = np.full(bucket(len(sampling.stop_ids), 8), -1, np.int32)
     stop[: len(sampling.stop_ids)] = sampling.stop_ids
-
-    tokens, length = np.zeros((count, n, width), np.int32), np.zeros((count, n), np.int32)
-    logp, behavior = np.zeros((count, n, width), np.float32), np.zeros((count, n, width), np.float32)
-    batch = max(1, min(count, max_rows // n))
-    # Like lengths go together, so that a batch's prompt bucket fits its prompts.
-    order = np.argsort([len(p) for p in prompts], kind="stable")
-    keys = _keys(jnp.uint32(seed % 2**32), jnp.asarray(ids), n)
-    for start in range(0, count, batch):
-        part = order[start : start + batch]
-        # A short last batch repeats its first prompt with no tokens to draw, instead of compiling another shape.
-        rows = np.concatenate([part, np.repeat(part[:1], batch - len(part))])
-        prompt_width = bucket(max(len(prompts[i]) for i in part))
-        padded = np.zeros((batch, prompt_width), np.int32)
-        for row, i in enumerate(rows):
-            padded[row, : len(prompts[i])] = prompts[i]
-        limit = np.where(np.arange(batch) < len(part), limits[rows], 0)
-        spread = lambda x: jnp.asarray(np.repeat(x[:, None], n, axis=1))  # noqa: E731
-        temperature, top_p, top_k = (spread(x[rows]) for x in per_prompt)
-        data = _Rows(
-            prompt_length=jnp.asarray([len(prompts[i]) for i in rows], jnp.int32),
-            keys=keys[rows],
-            forced=jnp.asarray(forced[rows]),
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            max_tokens=spread(limit.astype(np.int32)),
-            stop_ids=jnp.asarray(stop),
+    layout = plan_layout([len(p) for p in prompts], n, width, slots, chunk)
+    schedule = Schedule(layout, [len(p) for p in prompts], n, refill=refill)
+    params = unstack_layers(config, params)
+    ring = layout.ring
+    state = make_state(config, layout.lanes, layout.prompts, layout.width, layout.group, ring)
+    finished: list[int] = []
+    while schedule.busy():
+        for lane, place, index in schedule.admit():
+            state = _prefill(config, params, state, layout, prompts[index], lane, place)
+        needed = min(int(schedule.length.max()) + layout.chunk, width)
+        if needed > ring:
+            ring = min(bucket(needed), bucket(width))
+            state = grow(state, ring)
+        row = np.maximum(schedule.row, 0)
+        steps = schedule.length[..., None] + np.arange(layout.chunk)
+        slot = SlotData(
+            prompt=schedule.place,
+            prompt_length=schedule.prompt_length,
+            length=schedule.length,
+            limit=rows["limit"][row],
+            live=schedule.row >= 0,
+            keys=keys[row],
+            forced=np.where(steps < width, forced[row[..., None], np.minimum(steps, width - 1)], FREE),
+            temperature=rows["temperature"][row],
+            top_p=rows["top_p"][row],
+            top_k=rows["top_k"][row],
+            stop_ids=stop,
         )
-        out = jax.device_get(generate(config, params, jnp.asarray(padded), data))
-        for target, value in zip((tokens, length, logp, behavior), out, strict=True):
-            target[part] = value[: len(part)] if value.ndim == 2 else value[: len(part), :, :width]
-        if progress is not None:
-            progress(min(start + batch, count) * n, count * n)
+        state, made = decode_chunk(config, params, state, slot)
+        # The device is busy now: hand over what the previous chunk finished.
+        _hand_over(out, finished, n, on_prompt)
+        made = jax.device_get(made)
+        finished = []
+        for p, g in zip(*np.nonzero(schedule.row >= 0), strict=True):
+            i, at = schedule.row[p, g], schedule.length[p, g]
+            new, ended = _new_tokens(made.tokens[p, g], int(slot.limit[p, g] - at), sampling.stop_ids)
+            span = slice(at, at + new)
+            out.tokens[i, span] = made.tokens[p, g, :new]
+            out.logp[i, span] = made.logp[p, g, :new]
+            out.logp_behavior[i, span] = made.logp_behavior[p, g, :new]
+            out.sampled[i, span] = forced[i, span] < 0
+            out.length[i] = at + new
+            schedule.length[p, g] += new
+            if not made.live[p, g]:
+                out.finish_reason[i] = STOP if ended else LENGTH
+                if schedule.finish(p, g):
+                    finished.append(int(i) // n)
+    _hand_over(out, finished, n, on_prompt)
+    return out
 
-    live = np.arange(width) < length[..., None]
-    last = np.take_along_axis(tokens, np.maximum(length - 1, 0)[..., None], axis=2)[..., 0] if width else tokens[..., 0]
-    reason = np.where(np.isin(last, sampling.stop_ids), STOP, LENGTH).astype(np.int8)
-    longest = max((len(p) for p in prompts), default=1)
-    flat = lambda x: x.reshape(count * n, *x.shape[2:])  # noqa: E731
+
+def _hand_over(out: Rollouts, finished: list[int], n: int, on_prompt: Callable[[int, Rollouts], None] | None) -> None:
+    if on_prompt is not None:
+        for index in finished:
+            on_prompt(index, prompt_rows(out, index, n))
+
+
+def _new_tokens(tokens: np.ndarray, room: int, stop_ids: tuple[int, ...]) -> tuple[int, bool]:
+    """How many of a chunk's tokens belong to the response, and whether the last of them is a stop token."""
+    room = min(room, len(tokens))
+    hits = np.flatnonzero(np.isin(tokens[:room], stop_ids))
+    return (int(hits[0]) + 1, True) if len(hits) else (room, False)
+
+
+def prompt_rows(rollouts: Rollouts, index: int, n: int) -> Rollouts:
+    """The n rows of one prompt, as rollouts of that prompt alone."""
+    span = slice(index * n, (index + 1) * n)
+    per_row = ("tokens", "length", "sampled", "logp", "logp_behavior", "finish_reason", "prompt_id", "sample_id")
+    cut = {name: getattr(rollouts, name)[span] for name in per_row}
+    one = slice(index, index + 1)
     return Rollouts(
-        tokens=flat(np.where(live, tokens, 0)),
-        length=flat(length),
-        sampled=flat(live & (forced[..., :width] < 0)),
-        logp=flat(np.where(live, logp, 0)),
-        logp_behavior=flat(np.where(live, behavior, 0)),
-        finish_reason=flat(reason),
-        prompt_id=np.repeat(ids, n),
-        sample_id=np.tile(np.arange(n, dtype=np.int32), count),
-        prompt_index=np.repeat(np.arange(count, dtype=np.int32), n),
-        prompt_tokens=np.array([[*p, *[0] * (longest - len(p))] for p in prompts], np.int32).reshape(count, longest),
-        prompt_length=np.array([len(p) for p in prompts], np.int32),
+        **cut,
+        prompt_index=np.zeros(n, np.int32),
+        prompt_tokens=rollouts.prompt_tokens[one],
+        prompt_length=rollouts.prompt_length[one],
     )
+
+
+def _prefill(
+    config: ModelConfig,
+    params: Params,
+    state: DeviceState,
+    layout: Layout,
+    prompt: Sequence[int],
+    lane: int,
+    place: int,
+) -> DeviceState:
+    tokens = np.zeros((1, layout.width), np.int32)
+    tokens[0, : len(prompt)] = prompt
+    one = lambda x: np.full(1, x, np.int32)  # noqa: E731
+    return prefill(config, params, state, tokens, one(len(prompt)), one(lane), one(place))
 
 
 @partial(jax.jit, static_argnames=("n",))
 def _keys(seed: jax.Array, prompt_ids: jax.Array, n: int) -> jax.Array:
     count = prompt_ids.shape[0]
-    keys = row_keys(seed, jnp.repeat(prompt_ids, n), jnp.tile(jnp.arange(n, dtype=jnp.int32), count))
-    return keys.reshape(count, n)
+    return row_keys(seed, jnp.repeat(prompt_ids, n), jnp.tile(jnp.arange(n, dtype=jnp.int32), count))
+
+
+def _empty_rollouts(prompts: Sequence[Sequence[int]], ids: np.ndarray, n: int, width: int) -> Rollouts:
+    count, longest = len(prompts), max((len(p) for p in prompts), default=1)
+    padded = np.zeros((count, longest), np.int32)
+    for i, prompt in enumerate(prompts):
+        padded[i, : len(prompt)] = prompt
+    return Rollouts(
+        tokens=np.zeros((count * n, width), np.int32),
+        length=np.zeros(count * n, np.int32),
+        sampled=np.zeros((count * n, width), bool),
+        logp=np.zeros((count * n, width), np.float32),
+        logp_behavior=np.zeros((count * n, width), np.float32),
+        finish_reason=np.full(count * n, LENGTH, np.int8),
+        prompt_id=np.repeat(ids, n),
+        sample_id=np.tile(np.arange(n, dtype=np.int32), count),
+        prompt_index=np.repeat(np.arange(count, dtype=np.int32), n),
+        prompt_tokens=padded,
+        prompt_length=np.array([len(p) for p in prompts], np.int32),
+    )
 
 
 def _validate(
@@ -235,6 +207,8 @@ def _validate(
         raise UserError(f"{len(prompts)} prompts but {len(ids)} prompt_ids")
     if len(set(ids.tolist())) != len(ids):
         raise UserError("prompt_ids repeat; equal ids would draw equal samples")
+    if limits.min(initial=1) < 1:
+        raise UserError(f"sampling field max_tokens is {limits.min()}; allow at least 1 token")
     for i, prompt in enumerate(prompts):
         if not len(prompt):
             raise UserError(f"prompt {i} has no tokens; give at least a beginning token")

@@ -27,11 +27,12 @@ def _largest_threshold(p: jax.Array, enough: Callable[[jax.Array], jax.Array]) -
     return lax.bitcast_convert_type(low, jnp.float32)
 
 
-def warp(logits: jax.Array, temperature: jax.Array, top_p: jax.Array, top_k: jax.Array) -> jax.Array:
+def warp(logits: jax.Array, raw: jax.Array, temperature: jax.Array, top_p: jax.Array, top_k: jax.Array) -> jax.Array:
     """The distribution to draw from: temperature, then top-k, then top-p, as Hugging Face and vLLM order them.
 
     Args:
       logits: float32[N, V]; -inf marks tokens that cannot occur.
+      raw: their log-softmax, which is the answer when no row warps anything.
       temperature, top_p: float32[N]; top_k: int32[N]. Temperature 0 puts all mass on the first likeliest token.
         Equal probabilities at a threshold are all kept.
 
@@ -39,8 +40,6 @@ def warp(logits: jax.Array, temperature: jax.Array, top_p: jax.Array, top_k: jax
       Normalised log-probabilities float32[N, V], -inf outside the kept set.
     """
     greedy = temperature <= 0
-    scaled = logits / jnp.where(greedy, 1.0, temperature)[:, None]
-    logp = jax.nn.log_softmax(scaled, axis=-1)
 
     def truncate(logp: jax.Array) -> jax.Array:
         p = jnp.exp(logp)
@@ -59,6 +58,10 @@ def warp(logits: jax.Array, temperature: jax.Array, top_p: jax.Array, top_k: jax
         kept = (p >= cut[:, None]) & (p > 0)
         return jax.nn.log_softmax(jnp.where(kept, logp, -jnp.inf), axis=-1)
 
-    logp = lax.cond(jnp.any((top_p < 1) | (top_k > 0)), truncate, lambda logp: logp, logp)
-    best = jnp.argmax(logits, axis=-1)[:, None] == jnp.arange(logits.shape[-1])
-    return jnp.where(greedy[:, None], jnp.where(best, 0.0, -jnp.inf), logp)
+    def reshape() -> jax.Array:
+        logp = jax.nn.log_softmax(logits / jnp.where(greedy, 1.0, temperature)[:, None], axis=-1)
+        logp = lax.cond(jnp.any((top_p < 1) | (top_k > 0)), truncate, lambda logp: logp, logp)
+        best = jnp.argmax(logits, axis=-1)[:, None] == jnp.arange(logits.shape[-1])
+        return jnp.where(greedy[:, None], jnp.where(best, 0.0, -jnp.inf), logp)
+
+    return lax.cond(jnp.any((temperature != 1) | (top_p < 1) | (top_k > 0)), reshape, lambda: raw)

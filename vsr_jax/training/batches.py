@@ -13,7 +13,7 @@ import numpy as np
 from flax import struct
 
 from vsr_jax.objectives.types import TokenBatch
-from vsr_jax.sampling.sampler import bucket
+from vsr_jax.sampling.schedule import bucket
 from vsr_jax.sampling.types import Rollouts
 
 Host: TypeAlias = Any

@@ -1,0 +1,177 @@
+"""What the sampler runs on the device: prefill into a lane, and a chunk of decode steps.
+
+Both are compiled once for each shape. Everything that changes between calls is data.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+from vsr_jax.model import transformer
+from vsr_jax.model.config import ModelConfig
+from vsr_jax.model.params import Params
+from vsr_jax.sampling.draw import draw
+from vsr_jax.sampling.warp import warp
+
+
+@struct.dataclass
+class DeviceState:
+    """Large arrays that stay on the device, donated from call to call.
+
+    P lanes hold B prompts of at most S tokens each, and G slots that answer them.
+
+    Attributes:
+      cache: keys and values, see `transformer.Cache`; a lane's prompt b lies at columns b S to (b + 1) S.
+      prompt_hidden: [P, B, hidden_size], state of each prompt's last token.
+      hidden: [P, G, hidden_size], state that predicts each slot's next token.
+      column: int32 scalar, the ring column to write next.
+    """
+
+    cache: transformer.Cache
+    prompt_hidden: jax.Array
+    hidden: jax.Array
+    column: jax.Array
+
+
+class SlotData(NamedTuple):
+    """What each slot is working on, sent before every chunk. Arrays are [P, G] unless said.
+
+    Attributes:
+      prompt: int32, which of the lane's B prompts.
+      prompt_length: int32, its tokens.
+      length: int32, response tokens so far; 0 starts from the prompt.
+      limit: int32, response tokens at most.
+      live: bool, False for an empty slot.
+      keys: one key a slot.
+      forced: int32[P, G, C], tokens to force in this chunk, -1 where free.
+      temperature, top_p: float32; top_k: int32.
+      stop_ids: int32[E], padded with -1.
+    """
+
+    prompt: jax.Array
+    prompt_length: jax.Array
+    length: jax.Array
+    limit: jax.Array
+    live: jax.Array
+    keys: jax.Array
+    forced: jax.Array
+    temperature: jax.Array
+    top_p: jax.Array
+    top_k: jax.Array
+    stop_ids: jax.Array
+
+
+class Chunk(NamedTuple):
+    """What a chunk produced: int32 tokens and float32 log-probabilities [P, G, C], and which slots are still live."""
+
+    tokens: jax.Array
+    logp: jax.Array
+    logp_behavior: jax.Array
+    live: jax.Array
+
+
+def make_state(config: ModelConfig, lanes: int, prompts: int, width: int, group: int, ring: int) -> DeviceState:
+    """An empty state: `prompts` prompts of `width` tokens a lane, `ring` response tokens a slot."""
+    return DeviceState(
+        transformer.empty_cache(config, lanes, prompts * width, group, ring),
+        jnp.zeros((lanes, prompts, config.hidden_size), config.dtype),
+        jnp.zeros((lanes, group, config.hidden_size), config.dtype),
+        jnp.int32(0),
+    )
+
+
+@partial(jax.jit, static_argnames=("config",), donate_argnames=("state",))
+def prefill(
+    config: ModelConfig,
+    params: Params,
+    state: DeviceState,
+    tokens: jax.Array,
+    length: jax.Array,
+    lane: jax.Array,
+    prompt: jax.Array,
+) -> DeviceState:
+    """Runs int32[A, S] prompts and stores prompt i as number `prompt[i]` of lane `lane[i]`; int32[A] each."""
+    with jax.named_scope("prefill"):
+        last, keys, values = transformer.prefill(config, params, tokens, length)
+    cache, hidden, width = state.cache, state.prompt_hidden, tokens.shape[1]
+    prompt_k, prompt_v = list(cache.prompt_k), list(cache.prompt_v)
+    for a in range(tokens.shape[0]):
+        where = (lane[a], prompt[a] * width, jnp.int32(0), jnp.int32(0))
+        for i in range(config.num_layers):
+            prompt_k[i] = lax.dynamic_update_slice(prompt_k[i], keys[i][a : a + 1], where)
+            prompt_v[i] = lax.dynamic_update_slice(prompt_v[i], values[i][a : a + 1], where)
+        hidden = lax.dynamic_update_slice(hidden, last[a][None, None], (lane[a], prompt[a], jnp.int32(0)))
+    cache = cache._replace(prompt_k=tuple(prompt_k), prompt_v=tuple(prompt_v))
+    return state.replace(cache=cache, prompt_hidden=hidden)
+
+
+@partial(jax.jit, static_argnames=("config",), donate_argnames=("state",))
+def decode_chunk(config: ModelConfig, params: Params, state: DeviceState, slots: SlotData) -> tuple[DeviceState, Chunk]:
+    """Decodes up to C tokens a slot; ends early when no slot is live."""
+    lanes, group, chunk = slots.forced.shape
+    ring, width = state.cache.k[0].shape[2], state.cache.prompt_k[0].shape[1] // state.prompt_hidden.shape[1]
+    at = jnp.arange(state.cache.prompt_k[0].shape[1]) - slots.prompt[..., None] * width
+    prompt_mask = (at >= 0) & (at < slots.prompt_length[..., None])
+    begun = jnp.take_along_axis(state.prompt_hidden, slots.prompt[..., None], axis=1)
+    hidden = jnp.where((slots.length == 0)[..., None], begun, state.hidden)
+    empty = jnp.zeros((lanes, group, chunk), jnp.float32)
+    flat = lambda x: x.reshape(lanes * group)  # noqa: E731
+
+    def step(carry: tuple) -> tuple:
+        i, state, length, live, out = carry
+        with jax.named_scope("sample"):
+            token, logp, logp_behavior = _choose(config, params, state.hidden, slots, i, length, flat)
+        put = lambda all_, new: lax.dynamic_update_slice(  # noqa: E731
+            all_, jnp.where(live, new, 0).astype(all_.dtype)[..., None], (0, 0, i)
+        )
+        out = put(out[0], token), put(out[1], logp), put(out[2], logp_behavior)
+        positions, length = slots.prompt_length + length, length + live
+        # Columns written longest ago belong to a slot's earlier responses, or to nobody.
+        age = (state.column - jnp.arange(ring)) % ring
+        with jax.named_scope("decode"):
+            hidden, cache = transformer.decode_step(
+                config, params, token, positions, state.column, prompt_mask, age < length[..., None], state.cache
+            )
+        stopped = (token[..., None] == slots.stop_ids).any(-1)
+        live &= ~stopped & (length < slots.limit)
+        state = state.replace(cache=cache, hidden=hidden, column=(state.column + 1) % ring)
+        return i + 1, state, length, live, out
+
+    start = (
+        jnp.int32(0),
+        state.replace(hidden=hidden),
+        slots.length,
+        slots.live,
+        (empty.astype(jnp.int32), empty, empty),
+    )
+    _, state, _, live, out = lax.while_loop(lambda c: (c[0] < chunk) & c[3].any(), step, start)
+    return state, Chunk(*out, live)
+
+
+def _choose(config, params, hidden, slots, i, length, flat):
+    """The next token of every slot, with its log-probability under the raw policy and under the warped one."""
+    logits = transformer.logits(config, params, hidden).reshape(-1, config.vocab_size)
+    raw = jax.nn.log_softmax(logits, axis=-1)
+    warped = warp(logits, raw, flat(slots.temperature), flat(slots.top_p), flat(slots.top_k))
+    forced = flat(lax.dynamic_index_in_dim(slots.forced, i, axis=2, keepdims=False))
+    token = jnp.where(forced >= 0, forced, draw(flat(slots.keys), flat(length), warped))
+    pick = lambda a: jnp.take_along_axis(a, token[:, None], axis=1).reshape(length.shape)  # noqa: E731
+    return token.reshape(length.shape), pick(raw), pick(warped)
+
+
+@partial(jax.jit, static_argnames=("ring",))
+def grow(state: DeviceState, ring: int) -> DeviceState:
+    """The same state with a longer ring; the newest column comes last among the old ones."""
+
+    def stretch(x: jax.Array) -> jax.Array:
+        rolled = jnp.roll(x, -state.column, axis=2)
+        return jnp.pad(rolled, ((0, 0), (0, 0), (0, ring - x.shape[2]), (0, 0), (0, 0)))
+
+    cache = state.cache
+    old = cache.k[0].shape[2]
+    cache = cache._replace(k=tuple(map(stretch, cache.k)), v=tuple(map(stretch, cache.v)))
+    return state.replace(cache=cache, column=jnp.int32(old))
