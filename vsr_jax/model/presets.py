@@ -103,3 +103,14 @@ def preset(name: str) -> dict[str, Any]:
         if known.lower().removeprefix("qwen/") == wanted:
             return dict(fields)
     raise UserError(f"unknown model preset {name!r}; known are {', '.join(PRESETS)}")
+
+
+def closest_preset(raw: Mapping[str, Any]) -> str | None:
+    """The published model of the same shape that shares most fields with a `config.json`; None where none fits."""
+
+    def differing(name: str) -> int:
+        return sum(raw.get(field) != value for field, value in PRESETS[name].items())
+
+    shape = ("model_type", *(size for size in _SIZES if size != "vocab_size"))
+    alike = [name for name, fields in PRESETS.items() if all(raw.get(size) == fields[size] for size in shape)]
+    return min(alike, key=differing, default=None)

@@ -8,7 +8,8 @@ from pathlib import Path
 from vsr_jax.errors import UserError
 
 # Weights as safetensors and the text files beside them. Pickled weights and Python files are never fetched.
-_FETCH = ("*.safetensors", "*.json", "*.jinja", "merges.txt", "tokenizer.model")
+_WEIGHTS = "*.safetensors"
+_TEXTS = ("*.json", "*.jinja", "merges.txt", "tokenizer.model")
 # Folders of a repository hold other formats of the same weights.
 _SKIP = ("*/*",)
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -31,7 +32,9 @@ class ModelFiles:
     revision: str | None
 
 
-def resolve_model(name_or_path: str | os.PathLike[str], revision: str | None = None) -> ModelFiles:
+def resolve_model(
+    name_or_path: str | os.PathLike[str], revision: str | None = None, *, weights: bool = True
+) -> ModelFiles:
     """Finds a local directory, or downloads a hub repository's safetensors, JSON and tokenizer files.
 
     A directory that exists is taken before a hub id of the same name. The usual variables of `huggingface_hub` hold:
@@ -40,6 +43,7 @@ def resolve_model(name_or_path: str | os.PathLike[str], revision: str | None = N
     Args:
       name_or_path: directory, or hub id `owner/name`.
       revision: branch, tag or commit of a hub id.
+      weights: False leaves the weights on the hub, and does not ask a local directory for them.
 
     Raises:
       UserError: no such directory or repository, no `config.json` or no safetensors weights in it, the hub out of
@@ -50,23 +54,23 @@ def resolve_model(name_or_path: str | os.PathLike[str], revision: str | None = N
     if local.is_dir():
         if revision is not None:
             raise UserError(f"{name}: a local directory has no revision; drop revision {revision!r}")
-        return ModelFiles(_checked(local), name, None)
+        return ModelFiles(_checked(local, weights), name, None)
     if local.exists():
         raise UserError(f"{name}: is a file; give the model's directory")
     if not _HUB_ID.fullmatch(name):
         raise UserError(f"{name}: no such directory, nor the form of a hub id such as {_EXAMPLE}")
-    snapshot = _download(name, revision)
+    snapshot = _download(name, revision, (_WEIGHTS, *_TEXTS) if weights else _TEXTS)
     # The cache keeps each snapshot in a folder named by its commit.
     commit = snapshot.name if _COMMIT.fullmatch(snapshot.name) else revision
-    return ModelFiles(_checked(snapshot), name, commit)
+    return ModelFiles(_checked(snapshot, weights), name, commit)
 
 
-def _download(repo_id: str, revision: str | None) -> Path:
+def _download(repo_id: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
         directory = snapshot_download(
-            repo_id, revision=revision, allow_patterns=list(_FETCH), ignore_patterns=list(_SKIP)
+            repo_id, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(_SKIP)
         )
     except Exception as error:  # network, disk, permission, name: all end here, and all are the caller's to mend
         at = f" at revision {revision!r}" if revision else ""
@@ -76,11 +80,13 @@ def _download(repo_id: str, revision: str | None) -> Path:
     return Path(directory)
 
 
-def _checked(directory: Path) -> Path:
-    """The directory, once it is seen to hold a config and safetensors weights."""
+def _checked(directory: Path, weights: bool) -> Path:
+    """The directory, once it is seen to hold a config and, where asked, safetensors weights."""
     if not (directory / "config.json").is_file():
         raise UserError(f"{directory / 'config.json'}: no such file; a model directory needs one")
-    if any((directory / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
+    if not weights or any(
+        (directory / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")
+    ):
         return directory
     other = sorted(file.name for file in directory.iterdir() if file.suffix in {".bin", ".pt", ".pth", ".gguf"})
     found = f"; {other[0]} is not read, convert the weights to safetensors" if other else ""
