@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from vsr_jax.cli_mechanism import Localize
+from vsr_jax.cli_mechanism import Intervene, Localize
 from vsr_jax.errors import UserError
 
 
@@ -172,6 +172,7 @@ Command = (
     Annotated[Study, tyro.conf.subcommand("study")]
     | Annotated[Measure, tyro.conf.subcommand("measure")]
     | Annotated[Localize, tyro.conf.subcommand("localize")]
+    | Annotated[Intervene, tyro.conf.subcommand("intervene")]
     | Annotated[MicroWorld, tyro.conf.subcommand("micro")]
     | Annotated[Verifiers, tyro.conf.subcommand("verifiers")]
 )

@@ -15,7 +15,7 @@ from vsr_jax.data.tokenizer import text_of
 from vsr_jax.model import transformer
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
-from vsr_jax.sampling.sampler import bucket
+from vsr_jax.sampling.schedule import bucket
 
 UNSEEN = "unseen"
 """Class of a candidate that begins no stored response."""
@@ -146,7 +146,8 @@ def mass_by_opening(
     """
     classes = sorted(set(openings))
     counts = np.zeros((len(classes), len(means[0])))
-    np.add.at(counts, ([classes.index(o) for o in openings], np.asarray(first)), 1)
+    for token, opening in zip(first, openings, strict=True):
+        counts[classes.index(opening), token] += 1
     seen = counts.sum(axis=0)
     split = np.divide(counts, seen, out=np.zeros_like(counts), where=seen > 0)
     out = {name: tuple(float(split[row] @ mean) for mean in means) for row, name in enumerate(classes)}

@@ -18,7 +18,7 @@ from vsr_jax.mechanism.statistics import PairStatistics, pair_statistics
 from vsr_jax.model import transformer
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
-from vsr_jax.sampling.sampler import bucket
+from vsr_jax.sampling.schedule import bucket
 from vsr_jax.scoring import chunked
 
 CHUNK = 128

@@ -54,8 +54,7 @@ def localize(
         with tqdm(total=len(table), unit="response", desc=name, file=sys.stderr) as bar:
 
             def progress(done: int, total: int, bar: tqdm = bar) -> None:
-                bar.n = done
-                bar.refresh()
+                bar.update(done - bar.n)
 
             found.append(localise(policies, table, name, positions, rows=rows, progress=progress))
         _write_tokens(out / f"tokens-{name}.parquet", found[-1], table, [policy.name for policy in policies])

@@ -1,7 +1,7 @@
 """Support of one policy on one benchmark: n samples a prompt, judged, stored, summed up."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
@@ -103,56 +103,46 @@ def sample_to_store(
             )
     done = store.finished_prompts(out)
     todo = [i for i, row in enumerate(rows) if row.id not in done]
-    # Short prompts first: a batch's cost is set by its longest prompt.
-    todo.sort(key=lambda i: len(prompts[i]))
-    batch = max(1, settings.rows // settings.samples)
     request = SamplingParams(
         settings.samples, settings.max_tokens, settings.temperature, settings.top_p, settings.top_k, policy.stop_ids
     )
+    finished = len(rows) - len(todo)
     if progress is not None:
-        progress(len(rows) - len(todo), len(rows))
-    for start in range(0, len(todo), batch):
-        part = todo[start : start + batch]
-        # A short last batch is filled up with its first prompt under other ids, so that no other shape compiles.
-        filler = [part[0]] * (min(batch, len(todo)) - len(part))
-        ids = [crc32(rows[i].id.encode()) for i in part]
-        rollouts = sample(
-            policy.config,
-            policy.params,
-            [prompts[i] for i in (*part, *filler)],
-            request,
-            settings.seed,
-            prompt_ids=[*ids, *_unused(ids, len(filler))],
-        )
-        chosen = [rows[i] for i in part]
-        kept = _first_rows(rollouts, len(part) * settings.samples)
+        progress(finished, len(rows))
+
+    def on_prompt(index: int, rollouts: Rollouts) -> None:
+        nonlocal finished
+        owner = [rows[todo[index]]]
         judged = judge(
-            chosen,
-            kept,
+            owner,
+            rollouts,
             policy.tokenizer,
             require_stop=settings.require_stop,
             extract=settings.extract,
             rules=rules,
             verify=verify,
         )
-        store.write_part(out, _table(chosen, kept, judged))
+        store.write_part(out, rollout_table(owner, rollouts, judged))
+        finished += 1
         if progress is not None:
-            progress(len(rows) - len(todo) + start + len(part), len(rows))
+            progress(finished, len(rows))
+
+    sample(
+        policy.config,
+        policy.params,
+        [prompts[i] for i in todo],
+        request,
+        settings.seed,
+        prompt_ids=[crc32(rows[i].id.encode()) for i in todo],
+        slots=settings.rows,
+        on_prompt=on_prompt,
+    )
     store.seal(out)
     return store.read_rollouts(out)
 
 
-def _unused(taken: Sequence[int], count: int) -> list[int]:
-    return [i for i in range(len(taken) + count) if i not in taken][:count]
-
-
-def _first_rows(rollouts: Rollouts, count: int) -> Rollouts:
-    per_row = ("tokens", "length", "sampled", "logp", "logp_behavior", "finish_reason")
-    ids = ("prompt_id", "sample_id", "prompt_index")
-    return replace(rollouts, **{name: getattr(rollouts, name)[:count] for name in (*per_row, *ids)})
-
-
-def _table(rows: Sequence[Row], rollouts: Rollouts, judged: Sequence[Judged]) -> pa.Table:
+def rollout_table(rows: Sequence[Row], rollouts: Rollouts, judged: Sequence[Judged]) -> pa.Table:
+    """Responses and what was found in them as a table of the rollout store; `rows` are the prompts of `rollouts`."""
     spans = [slice(0, n) for n in rollouts.length]
     cut = lambda values: [row[span] for row, span in zip(values, spans, strict=True)]  # noqa: E731
     verdicts = [item.verdict for item in judged]
@@ -179,8 +169,24 @@ def _table(rows: Sequence[Row], rollouts: Rollouts, judged: Sequence[Judged]) ->
     )
 
 
-def summarise(table: pa.Table, rows: Sequence[Row], samples: int, *, policy: str, benchmark: str) -> Measurement:
-    """Sums a table of rollouts up. Samples without a verdict are left out of means and never counted as wrong."""
+def summarise(
+    table: pa.Table,
+    rows: Sequence[Row],
+    samples: int,
+    *,
+    policy: str,
+    benchmark: str,
+    rules: OpeningRules | None = None,
+) -> Measurement:
+    """Sums a table of rollouts up. Samples without a verdict are left out of means and never counted as wrong.
+
+    Args:
+      table: of the rollout store.
+      rows: the prompts asked.
+      samples: asked for a prompt.
+      policy, benchmark: names.
+      rules: that the openings were classified with.
+    """
     by_prompt: dict[str, list[str]] = {row.id: [] for row in rows}
     for prompt, status in zip(table["prompt_id"].to_pylist(), table["status"].to_pylist(), strict=True):
         if prompt in by_prompt:
@@ -206,7 +212,7 @@ def summarise(table: pa.Table, rows: Sequence[Row], samples: int, *, policy: str
         buckets=support.pass_buckets(passes, names=names),
         curve=curve,
         interval=interval,
-        openings=support.opening_shares(table["opening"].to_pylist()),
+        openings=support.opening_shares(table["opening"].to_pylist(), rules=rules),
         length=float(np.mean([len(t) for t in table["tokens"].to_pylist()])),
         truncated=float(np.mean([reason == "length" for reason in table["finish_reason"].to_pylist()])),
     )
