@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from vsr_jax.cli_mechanism import Intervene, Localize
+from vsr_jax.cli_model import Export, Inspect
 from vsr_jax.errors import UserError
 
 
@@ -173,6 +174,8 @@ Command = (
     | Annotated[Measure, tyro.conf.subcommand("measure")]
     | Annotated[Localize, tyro.conf.subcommand("localize")]
     | Annotated[Intervene, tyro.conf.subcommand("intervene")]
+    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[MicroWorld, tyro.conf.subcommand("micro")]
     | Annotated[Verifiers, tyro.conf.subcommand("verifiers")]
 )
