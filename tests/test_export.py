@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from transformers import AutoConfig
 
 import vsr_jax
@@ -88,6 +88,11 @@ def test_a_micro_policy_is_exported_with_its_tokenizer(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
+def test_weights_can_be_read_by_whoever_can_read_the_config(tmp_path: Path) -> None:
+    export(BASE, tmp_path / "out")
+    assert len({file.stat().st_mode for file in (tmp_path / "out").iterdir()}) == 1
+
+
 def test_a_run_folder_gives_its_newest_checkpoint(run: Path, tmp_path: Path) -> None:
     said = export(run, tmp_path / "out")
     assert f"from: {run / 'checkpoints'}, step 20" in said
@@ -143,8 +148,6 @@ def test_mixed_weights_are_widened_rather_than_rounded(tmp_path: Path) -> None:
     file = tmp_path / "in" / "model.safetensors"
     tensors = load_file(file)
     tensors["model.norm.weight"] = tensors["model.norm.weight"].astype(np.float32) + 1e-6
-    from safetensors.numpy import save_file
-
     save_file(tensors, file)
     assert "as float32" in export(tmp_path / "in", tmp_path / "out")
     written = load_file(tmp_path / "out" / "model.safetensors")["model.norm.weight"]

@@ -52,7 +52,7 @@ def real(request: pytest.FixtureRequest):
     if not directory:
         pytest.skip(f"set {VARIABLES[request.param]} to the directory of {request.param} to run this test")
     # The other tests compile fast and run slow; here it is the other way round.
-    fast_compiling = jax.config.jax_disable_most_optimizations  # type: ignore[attr-defined]
+    fast_compiling = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", False)
     golden = dict(np.load(GOLDENS / f"real_{request.param}.npz"))
     config, params = vsr_jax.load_model(directory, "float32")

@@ -145,8 +145,12 @@ def write_tensors(
     for file, names in zip(files, groups, strict=True):
         tensors = {name: make(name) for name in names}
         if write:
-            save_file(tensors, directory / f".{file}.tmp", metadata={"format": "pt"})
-            os.replace(directory / f".{file}.tmp", directory / file)
+            temporary = directory / f".{file}.tmp"
+            temporary.touch()
+            mode = temporary.stat().st_mode
+            save_file(tensors, temporary, metadata={"format": "pt"})
+            temporary.chmod(mode)  # the library leaves a file that only its owner can read
+            os.replace(temporary, directory / file)
     if total > 1 and write:
         weight_map = {name: file for file, names in zip(files, groups, strict=True) for name in names}
         metadata = {"total_size": sum(size for _, size in sizes)}
