@@ -12,11 +12,13 @@ projections count whole heads, so that no head is ever split over two devices.
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from vsr_jax.errors import UserError
@@ -39,6 +41,9 @@ RULES: Rules = MappingProxyType(
     }
 )
 """Weights are sliced over `fsdp` and gathered layer by layer; `tensor` splits heads, feed-forward and vocabulary."""
+
+SAMPLER_RULES: Rules = MappingProxyType({**RULES, "embed": ()})
+"""Decoding reads every weight for every token: it pays to hold whole copies along `fsdp` and to slice over `tensor`."""
 
 
 def _units(config: ModelConfig) -> Mapping[str, int]:
@@ -111,8 +116,8 @@ def param_shardings(config: ModelConfig, mesh: Mesh, rules: Rules = RULES) -> Pa
 def state_shardings(config: ModelConfig, state: Any, mesh: Mesh, rules: Rules = RULES) -> Any:
     """Shardings of any tree that holds copies of the parameters: a training state with its moments, say.
 
-    A leaf whose path ends in that of a parameter of the same shape goes where the parameter goes; others are whole on
-    every device.
+    A leaf whose path ends in that of a parameter of the same shape, or of one layer of it, goes where the parameter
+    goes; others are whole on every device.
 
     Args:
       state: tree of arrays or of `jax.ShapeDtypeStruct`.
@@ -125,8 +130,12 @@ def state_shardings(config: ModelConfig, state: Any, mesh: Mesh, rules: Rules = 
         keys = tuple(key.key for key in path if isinstance(key, jax.tree_util.DictKey))
         for size in (1, 2):
             spec = table.get(keys[-size:])
-            if spec is not None and spec.shape == leaf.shape:
+            if spec is None:
+                continue
+            if spec.shape == leaf.shape:
                 return of(spec)
+            if spec.stacked and spec.shape[1:] == leaf.shape:
+                return of(replace(spec, shape=spec.shape[1:], axes=spec.axes[1:]))
         return whole
 
     return jax.tree_util.tree_map_with_path(place, state)
@@ -149,6 +158,24 @@ def batch_shardings(batch: Any, mesh: Mesh, rules: Rules = RULES, *, length: boo
         return NamedSharding(mesh, partition_spec("batch", shape, tuple(axes), mesh, rules))
 
     return jax.tree.map(place, batch)
+
+
+def cache_shardings(config: ModelConfig, state: Any, mesh: Mesh, rules: Rules = RULES) -> Any:
+    """Shardings of the sampler's device state: lanes over the axes of `batch`, key heads over those of `kv_heads`.
+
+    Args:
+      state: arrays [lanes, ..., kv_heads, head_dim] of 4 or 5 dimensions (keys and values), and others [lanes, ...].
+    """
+
+    def place(leaf: Any) -> NamedSharding:
+        axes: list[str | None] = [None] * len(leaf.shape)
+        if axes:
+            axes[0] = "batch"
+        if len(axes) >= 4:
+            axes[-2] = "kv_heads"
+        return NamedSharding(mesh, partition_spec("cache", leaf.shape, tuple(axes), mesh, rules, _units(config)))
+
+    return jax.tree.map(place, state)
 
 
 def keep_placed(update: Callable[..., tuple[Any, Any]], shardings: Any) -> Any:
@@ -178,7 +205,9 @@ def reshard(tree: Any, shardings: Any, dtype: Any = None) -> Any:
     def cast(tree: Any) -> Any:
         return tree if dtype is None else jax.tree.map(lambda x: x.astype(dtype), tree)
 
-    order = lambda s: tuple(d.id for d in s.mesh.devices.flat) if isinstance(s, NamedSharding) else None  # noqa: E731
+    def order(sharding: Any) -> tuple[int, ...] | None:
+        return tuple(d.id for d in np.ravel(sharding.mesh.devices)) if isinstance(sharding, NamedSharding) else None
+
     here = {order(x.sharding) for x in jax.tree.leaves(tree)}
     if here == {order(s) for s in jax.tree.leaves(shardings)} and None not in here:
         return jax.jit(cast, out_shardings=shardings)(tree)

@@ -1,0 +1,185 @@
+"""`vsr plan`: compiles a study's stages for a slice of TPUs on any Linux machine and says whether and how they fit."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from vsr_jax.errors import UserError
+from vsr_jax.model.config import ModelConfig, parse_config, read_config
+from vsr_jax.model.params import param_count
+from vsr_jax.model.presets import preset
+from vsr_jax.parallel.mesh import make_mesh, parse_mesh
+from vsr_jax.parallel.plan import Planned, Program, plan
+from vsr_jax.parallel.topology import parse_topology, slice_devices
+
+STAGES = ("rollout", "update", "score")
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """What to plan; sizes of 0 are chosen.
+
+    Attributes:
+      model: preset name or model directory.
+      topology: chip and slice shape, as in `v5e:4x4`.
+      mesh: of updates and scoring, as in `fsdp=16`.
+      rollout_mesh: of the sampler; chosen so that the weights take at most half of the memory when empty.
+      stages: some of `STAGES`.
+      rows: packed rows an update and a scoring call; one for each row shard when 0.
+      micro: rows differentiated at a time; all when 0.
+      length: tokens a row.
+      slots: responses decoded together; 4 groups for each row shard when 0.
+      samples: responses a prompt.
+      prompt, response: tokens.
+      price: of one chip an hour, in any currency; 0 leaves costs out.
+      search: find the largest rows and slots that fit.
+    """
+
+    model: str
+    topology: str
+    mesh: str = ""
+    rollout_mesh: str = ""
+    stages: tuple[str, ...] = STAGES
+    rows: int = 0
+    micro: int = 0
+    length: int = 9216
+    slots: int = 0
+    samples: int = 32
+    prompt: int = 1024
+    response: int = 8192
+    price: float = 0.0
+    search: bool = False
+
+
+def model_config(name: str) -> ModelConfig:
+    """The decoder of a directory with a `config.json`, or of a preset, computing in bfloat16."""
+    file = Path(name) / "config.json"
+    return parse_config(read_config(file) if file.exists() else preset(name), where=str(name), dtype="bfloat16")
+
+
+def plan_stages(settings: PlanSettings, say: Callable[[str], None] = lambda text: None) -> list[Planned]:
+    """Compiles the stages one after another.
+
+    Args:
+      say: told what is being compiled, since one takes up to a few minutes.
+
+    Raises:
+      UserError: an unknown stage, model, topology or mesh.
+    """
+    if unknown := sorted(set(settings.stages) - set(STAGES)):
+        raise UserError(f"unknown stage {unknown[0]!r}; stages are {', '.join(STAGES)}")
+    config = model_config(settings.model)
+    chip, _ = parse_topology(settings.topology)
+    devices = slice_devices(settings.topology)
+    mesh = make_mesh(parse_mesh(settings.mesh or "fsdp=-1"), devices)
+    chosen = parse_mesh(settings.rollout_mesh) or rollout_mesh(config, len(devices), chip.hbm_gib)
+    sampler = make_mesh(chosen, devices)
+
+    def tried(make: Callable[[int], Sequence[Program]], size: int, unit: int) -> list[Planned]:
+        def attempt(size: int) -> list[Planned]:
+            done = []
+            for program in make(size):
+                say(f"compiling {program.name}: {program.note}")
+                done.append(plan(program, chip))
+            return done
+
+        return largest(attempt, size, unit) if settings.search else attempt(size)
+
+    found: list[Planned] = []
+    for stage in settings.stages:
+        if stage == "rollout":
+            unit = sampler.shape["data"] * sampler.shape["fsdp"]
+            lanes = -(-settings.slots // settings.samples) if settings.slots else unit
+            found += tried(lambda n: _rollout(config, sampler, settings, n), lanes, unit)
+        else:
+            unit = mesh.shape["data"] * mesh.shape["fsdp"]
+            found += tried(lambda n, stage=stage: _rows(stage, config, mesh, settings, n), settings.rows or unit, unit)
+    return found
+
+
+def _rows(stage: str, config: ModelConfig, mesh: Any, settings: PlanSettings, rows: int) -> list[Program]:
+    from vsr_jax.study.plan_stages import score_program, update_program
+
+    if stage == "score":
+        return [score_program(config, mesh, rows, settings.length)]
+    return [update_program(config, mesh, rows, settings.length, settings.micro or None)]
+
+
+def _rollout(config: ModelConfig, mesh: Any, settings: PlanSettings, lanes: int) -> Sequence[Program]:
+    from vsr_jax.study.plan_stages import rollout_programs
+
+    return rollout_programs(config, mesh, lanes, settings.samples, settings.prompt, settings.response)
+
+
+def rollout_mesh(config: ModelConfig, devices: int, hbm_gib: float) -> dict[str, int]:
+    """The least tensor parallelism at which bfloat16 weights take at most half of a chip; the other chips copy them."""
+    tensor = 1
+    while (
+        2 * param_count(config) / tensor > hbm_gib * 2**30 / 2
+        and devices % (2 * tensor) == 0
+        and config.num_kv_heads % (2 * tensor) == 0
+    ):
+        tensor *= 2
+    return {"data": devices // tensor, "tensor": tensor}
+
+
+def largest(attempt: Callable[[int], list[Planned]], size: int, unit: int, tries: int = 8) -> list[Planned]:
+    """The plans of the largest multiple of `unit` that fits: doubling or halving from `size`, then halving the gap.
+
+    Returns the smallest attempt where not even `unit` fits.
+    """
+    good, bad, best, last = 0, 0, [], []
+    size = max(size // unit, 1)
+    for _ in range(tries):
+        last = attempt(size * unit)
+        if all(p.fits for p in last):
+            good, best = size, last
+        else:
+            bad = size
+        if (bad and bad - good <= max(good // 8, 1)) or bad == 1:
+            break
+        size = (good + bad) // 2 if bad and good else 2 * good if good else bad // 2
+    return best or last
+
+
+def table(plans: Sequence[Planned], price: float = 0.0) -> str:
+    """Plans as text, one block a program."""
+    return "\n\n".join("\n".join(_lines(p, price)) for p in plans)
+
+
+def _lines(p: Planned, price: float) -> Iterator[str]:
+    yield f"{p.name}: {p.note}"
+    used = sum(p.memory_gib.values())
+    memory = ", ".join(f"{kind} {gib:.2f}" for kind, gib in p.memory_gib.items() if gib >= 0.005)
+    if not p.fits:
+        yield f"  DOES NOT FIT: {p.message}"
+        yield f"  HBM a chip, arguments only (GiB): {memory}"
+        return
+    yield f"  fits; HBM a chip {used:.2f} GiB: {memory}"
+    yield (
+        f"  {p.cost.flops / 1e12:.1f} TFLOP a chip ({p.waste:+.1%} of what the model needs), "
+        f"{p.cost.bytes / 2**30:.1f} GiB of memory traffic, compiled in {p.compile_seconds:.0f} s"
+    )
+    if p.cost.unknown_kernels:
+        yield f"  not counted: FLOPs of {', '.join(sorted(p.cost.unknown_kernels))}"
+    kinds = sorted(p.cost.collectives.items())
+    sent = ", ".join(f"{kind} {size / 2**30:.2f} GiB in {p.cost.counts[kind]:.0f}" for kind, size in kinds)
+    yield f"  a chip sends: {sent or 'nothing'}"
+    times = ", ".join(f"{name} {s * 1e3:.1f}" for name, s in p.seconds.items())
+    yield f"  roofline (ms): {times}; bound by {p.bound}"
+    yield f"  at most {p.tokens_per_second:,.0f} tokens/s on {p.devices} chips"
+    if price and p.tokens_per_second:
+        hour = price * p.devices
+        yield f"  {hour:.2f} an hour; {hour / 3600 / p.tokens_per_second * 1e6:.3f} a million tokens"
+
+
+def as_json(plans: Sequence[Planned]) -> str:
+    """Plans as JSON, with the derived figures."""
+    rows: list[Mapping[str, Any]] = []
+    for p in plans:
+        cost = {**asdict(p.cost), "unknown_kernels": sorted(p.cost.unknown_kernels)}
+        derived = {"roofline": p.roofline, "bound": p.bound, "tokens_per_second": p.tokens_per_second, "waste": p.waste}
+        rows.append({**asdict(p), "cost": cost, **derived})
+    return json.dumps(rows, indent=1)
