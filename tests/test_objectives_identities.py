@@ -39,7 +39,7 @@ def gradient(objective: Objective, z: jax.Array, old: jax.Array, drawn_by: jax.A
     """The exact expectation, over y ~ softmax(drawn_by), of the loss's gradient at z."""
     probability = jax.nn.softmax(old if drawn_by is None else drawn_by)
     loss = lambda z: (probability * objective.per_token(jnp.tile(z, (V, 1)), outcomes(old))[0]).sum()  # noqa: E731
-    return np.asarray(jax.grad(loss)(z))
+    return np.asarray(jax.jit(jax.grad(loss))(z))
 
 
 def kl64(p, q):
@@ -47,7 +47,7 @@ def kl64(p, q):
 
 
 def exact(of) -> np.ndarray:
-    return np.asarray(jax.grad(of)(POLICY))
+    return np.asarray(jax.jit(jax.grad(of))(POLICY))
 
 
 TRUE_KL = exact(lambda z: kl64(z, REFERENCE))
@@ -120,8 +120,8 @@ def test_importance_weights_undo_the_sampler() -> None:
 
 def test_fewer_top_tokens_leave_out_mass_and_only_that() -> None:
     """With k < V the gradient is that of the sum over the k tokens of sg(w A / S) S, no more."""
-    for k in (1, 2, 3):
-        top = jnp.argsort(-POLICY)[:k]
+    for k in (1, 3):
+        top = np.argsort(-np.asarray(POLICY))[:k]
         old = jax.nn.log_softmax(POLICY)[top]
         advantage = jax.nn.softmax(old) * (jax.nn.log_softmax(TEACHER)[top] - old)
         expected = exact(
@@ -167,7 +167,7 @@ def test_over_a_sequence_only_the_reward_form_counts_later_states() -> None:
             value = objective.per_token(logits, tokens(advantage))[0]
             return (probability * value.reshape(2, -1).sum(0)).sum()
 
-        return jax.grad(loss)(policy)
+        return jax.jit(jax.grad(loss))(policy)
 
     def sequence_kl(table):
         logp = sum(log_parts(table))
@@ -178,10 +178,10 @@ def test_over_a_sequence_only_the_reward_form_counts_later_states() -> None:
         return kl64(table[0], reference[0]) + (reach * jax.vmap(kl64)(table[1], reference[1])).sum()
 
     k1 = sum(log_parts(policy)) - sum(log_parts(reference))
-    reward = expected_gradient(reinforce(), -jnp.tile(k1, 2))
-    jax.tree.map(same, reward, jax.grad(sequence_kl)(policy))
-    jax.tree.map(same, expected_gradient(kl("k2"), 0.0), jax.grad(per_position_kl)(policy))
-    assert np.abs(jax.grad(sequence_kl)(policy)[0] - jax.grad(per_position_kl)(policy)[0]).max() > 0.05
+    of_sequence, of_positions = (jax.jit(jax.grad(f))(policy) for f in (sequence_kl, per_position_kl))
+    jax.tree.map(same, expected_gradient(reinforce(), -jnp.tile(k1, 2)), of_sequence)
+    jax.tree.map(same, expected_gradient(kl("k2"), 0.0), of_positions)
+    assert np.abs(of_sequence[0] - of_positions[0]).max() > 0.05
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -220,6 +220,7 @@ def test_gspo_has_the_gradient_of_the_sequence_ratio(packed: bool) -> None:
         value = objective.per_token(z.reshape(6, V), flat)[0]
         return jnp.where(counted.reshape(6), value * coefficient, 0).sum()
 
-    np.testing.assert_allclose(loss(z), direct(z), rtol=1e-6)
-    same(jax.grad(loss)(z), jax.grad(direct)(z))
-    assert np.abs(jax.grad(direct)(z)).max() > 0.05
+    (value, got), (expected, true) = (jax.jit(jax.value_and_grad(f))(z) for f in (loss, direct))
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    same(got, true)
+    assert np.abs(true).max() > 0.05

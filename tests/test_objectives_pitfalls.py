@@ -53,10 +53,10 @@ def test_k3_keeps_its_digits_near_zero() -> None:
     assert (np.abs(np.exp(d) - d - 1 - d**2 / 2) > 0.9 * d**2 / 2).all()
 
 
-@pytest.mark.parametrize(("t", "ref"), [(0.0, 0.25), (1.0, 0.6), (-2.0, 0.5)])
-def test_kl_gradients_of_a_two_token_policy(t, ref) -> None:
-    """k1 regularises nothing as a loss; k2 has the true gradient, k3 that of the KL the other way round."""
-    reference = jnp.log(jnp.array([ref, 1 - ref]))
+@jax.jit
+def two_token_gradients(t, ref):
+    """Expected gradients at t of k1, k2, k3 and of k1 as a reward; gradients and values of both exact divergences."""
+    reference = jnp.log(jnp.stack([ref, 1 - ref]))
     logits = lambda t: jnp.stack([t, 0.0 * t])  # noqa: E731
     p = jax.nn.softmax(logits(t))
 
@@ -64,20 +64,25 @@ def test_kl_gradients_of_a_two_token_policy(t, ref) -> None:
         batch = tokens([0, 1], logp_ref=reference, logp_old=jnp.log(p), advantage=jnp.zeros(2) + advantage)
         return jax.grad(lambda t: (p * objective.per_token(jnp.tile(logits(t), (2, 1)), batch)[0]).sum())(t)
 
-    true = jax.grad(lambda t: kl_divergence(logits(t), reference))(t)
-    back = jax.grad(lambda t: kl_divergence(reference, logits(t)))(t)
-    k1_reward = -(jnp.log(p) - reference)
-    got = [expected(kl("k1")), expected(kl("k2")), expected(kl("k3")), expected(reinforce(), k1_reward)]
-    np.testing.assert_allclose(got, [0, true, back, true], atol=1e-6)
+    true, back = (lambda t: kl_divergence(logits(t), reference)), (lambda t: kl_divergence(reference, logits(t)))
+    estimates = [expected(kl(k)) for k in ("k1", "k2", "k3")]
+    estimates.append(expected(reinforce(), -(jnp.log(p) - reference)))
+    return estimates, jax.grad(true)(t), jax.grad(back)(t), true(t), back(t)
+
+
+@pytest.mark.parametrize(("t", "ref"), [(0.0, 0.25), (1.0, 0.6), (-2.0, 0.5)])
+def test_kl_gradients_of_a_two_token_policy(t, ref) -> None:
+    """k1 regularises nothing as a loss; k2 has the true gradient, k3 that of the KL the other way round."""
+    estimates, true, back, value, value_back = two_token_gradients(t, ref)
+    np.testing.assert_allclose(estimates, [0, true, back, true], atol=1e-6)
     if (t, ref) == (0.0, 0.25):
-        np.testing.assert_allclose(got, [0, 0.274653, 0.25, 0.274653], atol=1e-6)
-        np.testing.assert_allclose(kl_divergence(logits(t), reference), 0.143841, atol=1e-6)
-        np.testing.assert_allclose(kl_divergence(reference, logits(t)), 0.130812, atol=1e-6)
+        np.testing.assert_allclose(estimates, [0, 0.274653, 0.25, 0.274653], atol=1e-6)
+        np.testing.assert_allclose([value, value_back], [0.143841, 0.130812], atol=1e-6)
 
 
-@pytest.mark.parametrize("z", [[0.0, 0.0, NINF], [NINF, 1.0, NINF], [0.0, 0.0, -1e30], [5.0, NINF, -200.0]])
-def test_minus_infinity_in_logits_reaches_no_statistic_and_no_gradient(z) -> None:
-    z, q = jnp.array([z]), jnp.array([[0.3, -0.2, NINF]])
+@jax.jit
+def values_and_gradients(z):
+    q = jnp.array([[0.3, -0.2, NINF]])
     functions = {
         "entropy": entropy,
         "js": lambda z: js_divergence(z, q),
@@ -85,21 +90,29 @@ def test_minus_infinity_in_logits_reaches_no_statistic_and_no_gradient(z) -> Non
         "logp": lambda z: target_logprob(z, z.argmax(-1)),
         "kl_to_itself": lambda z: kl_divergence(z, z),
     }
-    for name, function in functions.items():
-        value, gradient = jax.value_and_grad(lambda z: function(z).sum())(z)  # noqa: B023
+    return {name: jax.value_and_grad(lambda z, f=f: f(z).sum())(z) for name, f in functions.items()}
+
+
+@pytest.mark.parametrize("z", [[0.0, 0.0, NINF], [NINF, 1.0, NINF], [0.0, 0.0, -1e30], [5.0, NINF, -200.0]])
+def test_minus_infinity_in_logits_reaches_no_statistic_and_no_gradient(z) -> None:
+    z = np.array([z], np.float32)
+    results = values_and_gradients(z)
+    for name, (value, gradient) in results.items():
         assert np.isfinite(value), name
         assert np.isfinite(gradient).all(), name
         assert (np.asarray(gradient)[np.isneginf(z)] == 0).all(), name
-    p = jax.nn.softmax(z)
-    np.testing.assert_allclose(entropy(z), -jnp.where(p > 0, p * jnp.log(jnp.where(p > 0, p, 1)), 0).sum(-1), atol=1e-6)
+    p = np.exp(z.astype(np.float64) - np.logaddexp.reduce(z.astype(np.float64)[0]))
+    np.testing.assert_allclose(results["entropy"][0], -(p[p > 0] * np.log(p[p > 0])).sum(), atol=1e-6)
 
 
 def test_entropy_and_js_of_the_masked_examples() -> None:
     np.testing.assert_allclose(entropy(jnp.array([0.0, 0.0, NINF])), 0.693147, atol=1e-6)
-    p, q = jnp.array([0.0, NINF]), jnp.array([0.0, 0.0])
-    np.testing.assert_allclose(js_divergence(p, q), 0.215762, atol=1e-6)
-    np.testing.assert_allclose(js_divergence(p, jnp.array([NINF, 0.0])), np.log(2), rtol=1e-6)
-    assert np.isfinite(jax.grad(lambda p: js_divergence(p, q))(p)).all()
+    js = jax.jit(jax.value_and_grad(js_divergence))
+    p = jnp.array([0.0, NINF])
+    value, gradient = js(p, jnp.array([0.0, 0.0]))
+    np.testing.assert_allclose(value, 0.215762, atol=1e-6)
+    assert np.isfinite(gradient).all()
+    np.testing.assert_allclose(js(p, jnp.array([NINF, 0.0]))[0], np.log(2), rtol=1e-6)
 
 
 def test_advantages_are_taken_over_the_group_with_the_named_deviation() -> None:
@@ -147,15 +160,16 @@ def test_every_token_is_scored_by_the_row_before_it() -> None:
     np.testing.assert_allclose(token_logprobs(config, params, np.array([[0, 1, 2, 3]]))[0, 1:], expected, atol=1e-5)
     np.testing.assert_allclose(np.exp(expected), 0.9, atol=0.01)
 
-    def of_target(logits, batch):
-        return target_logprob(logits, batch.target)
+    def score(batch):
+        of_target = lambda logits, tokens: target_logprob(logits, tokens.target)  # noqa: E731
+        return np.asarray(jax.jit(lambda p: token_statistics(config, p, batch, of_target))(params))
 
     grouped = grouped_batch(rollouts_of([[0, 1], [0]], [[2, 3], [1, 2]]), np.ones((2, 1)), widths=(3, 4))
-    got = token_statistics(config, params, grouped, of_target)
+    got = score(grouped)
     np.testing.assert_allclose(got[0, 0, :2], expected, atol=1e-5)
     np.testing.assert_allclose(got[1, 0, :2], np.log([table[0, 1], table[1, 2]]), atol=1e-5)
     packed, _ = pack([([3, 2], [1]), ([0, 1], [2, 3])], rows=1, width=9)
-    got = np.asarray(token_statistics(config, params, packed, of_target))[packed.tokens.weight > 0]
+    got = score(packed)[packed.tokens.weight > 0]
     np.testing.assert_allclose(got, [np.log(table[2, 1]), *expected], atol=1e-5)
 
 

@@ -12,7 +12,7 @@ from tiny_models import rollouts_of, tiny_model
 
 from vsr_jax.errors import UserError
 from vsr_jax.model import transformer
-from vsr_jax.objectives.kl import full_jsd, full_kl
+from vsr_jax.objectives.kl import full_jsd, full_kl, kl
 from vsr_jax.objectives.policy import gspo
 from vsr_jax.objectives.reducers import constant_length, sequence_mean, token_mean
 from vsr_jax.objectives.statistics import js_divergence, kl_divergence
@@ -24,14 +24,13 @@ PROMPTS = [[1, 2, 3], [4]]
 RESPONSES = [[5, 6, 0], [7, 8], [9, 10, 11, 12], [0, 0]]
 ADVANTAGES = np.array([[1.0, -1.0], [-2.0, 2.0]], np.float32)
 CONFIG, PARAMS = tiny_model(0)
-OTHERS = {
-    "reference": Model(*tiny_model(1)),
-    # Another size, and a vocabulary whose padding is longer.
-    "teacher": Model(replace((wide := tiny_model(2, vocab=16, hidden=12))[0], num_tokens=13), wide[1]),
-}
+# Another size than the policy's, and a vocabulary whose padding is longer.
+WIDE, WIDE_PARAMS = tiny_model(2, vocab=16, hidden=12)
+OTHERS = {"teacher": Model(replace(WIDE, num_tokens=13), WIDE_PARAMS)}
 OBJECTIVE = (
     gspo(clip_low=0.3, clip_high=0.3)
-    + 0.1 * full_kl(reducer=sequence_mean)
+    + 0.3 * kl("k1", importance=True, other="teacher", reducer=sequence_mean)
+    + 0.1 * full_kl(other="teacher", reducer=sequence_mean)
     + 0.2 * full_jsd(0.3, reducer=sequence_mean)
 )
 
@@ -60,21 +59,20 @@ def test_gradient_equals_a_plain_expression_over_whole_logits(updates) -> None:
     texts = [PROMPTS[i // 2] + response for i, response in enumerate(RESPONSES)]
     padded = np.array([text + [0] * (8 - len(text)) for text in texts])
 
-    def response_logits(config, params, row):
-        hidden = transformer.hidden_states(config, params, padded)
-        start = len(PROMPTS[row // 2]) - 1
-        return transformer.logits(config, params, hidden)[row, start : start + len(RESPONSES[row])][:, :13]
+    def all_logits(config, params):
+        return transformer.logits(config, params, transformer.hidden_states(config, params, padded))[..., :13]
 
     def loss(params):
-        total = 0.0
+        total, policy, others = 0.0, all_logits(CONFIG, params), all_logits(OTHERS["teacher"].config, WIDE_PARAMS)
         for row, response in enumerate(RESPONSES):
-            z = response_logits(CONFIG, params, row)
-            ref, teacher = (response_logits(m.config, m.params, row) for m in OTHERS.values())
-            logp = jnp.take_along_axis(jax.nn.log_softmax(z), jnp.array(response)[:, None], 1)[:, 0]
-            s = jnp.exp((logp - rollouts.logp[row, : len(response)]).mean())
-            a = ADVANTAGES.reshape(-1)[row]
+            start = len(PROMPTS[row // 2]) - 1
+            z, teacher = (x[row, start : start + len(response)] for x in (policy, others))
+            logp, logp_ref = (jax.nn.log_softmax(x)[np.arange(len(response)), np.array(response)] for x in (z, teacher))
+            log_ratio = logp - rollouts.logp[row, : len(response)]
+            s, a = jnp.exp(log_ratio.mean()), ADVANTAGES.reshape(-1)[row]
             total -= jnp.minimum(s * a, jnp.clip(s, 0.7, 1.3) * a)
-            total += 0.1 * kl_divergence(z, ref).mean() + 0.2 * js_divergence(teacher, z, 0.3).mean()
+            total += 0.3 * (jnp.exp(log_ratio) * (logp - logp_ref)).mean()
+            total += 0.1 * kl_divergence(z, teacher).mean() + 0.2 * js_divergence(teacher, z, 0.3).mean()
         return total / len(RESPONSES)
 
     value, gradient = jax.jit(jax.value_and_grad(loss))(PARAMS)
@@ -102,11 +100,10 @@ def test_a_forced_token_that_the_sampler_excluded_leaves_the_gradient_finite(upd
 
 def test_a_reference_may_move_without_a_new_compilation(updates) -> None:
     batch = grouped_batch(rollouts_of(PROMPTS, RESPONSES), ADVANTAGES)
-    at_policy = {**OTHERS, "reference": Model(CONFIG, PARAMS)}
     compiled = updates[0]._cache_size()
-    _, metrics = change(updates[0], batch, at_policy)
-    np.testing.assert_allclose(metrics["kl_policy_to_reference"], 0, atol=1e-6)
-    assert change(updates[0], batch, OTHERS)[1]["kl_policy_to_reference"] > 0.01
+    before = change(updates[0], batch, OTHERS)[1]["kl_policy_to_teacher"]
+    moved = {"teacher": replace(OTHERS["teacher"], params=jax.tree.map(lambda x: 0.5 * x, WIDE_PARAMS))}
+    assert abs(change(updates[0], batch, moved)[1]["kl_policy_to_teacher"] - before) > 0.01
     assert updates[0]._cache_size() == compiled
 
 
@@ -123,7 +120,7 @@ def trace(objective: Objective, others=OTHERS):
         (lambda z, b: (z[:, 0].mean(), {}), r"the loss of shape \(\)"),
         (lambda z, b: (z[:, 0], {"mean": z[:, 0].mean()}), r"mean of shape \(\)"),
         (lambda z, b: (z, {}), r"the loss of shape \(.*, 13\)"),
-        (lambda z, b: (b.logits_of("master")[:, 0], {}), "model 'master'.*reference, teacher"),
+        (lambda z, b: (b.logits_of("master")[:, 0], {}), "model 'master'.*given teacher"),
     ],
 )
 def test_a_loss_of_the_wrong_shape_is_told_so(per_token, words) -> None:
@@ -145,7 +142,7 @@ def test_only_live_rows_are_prepared_and_every_row_is_where_it_was() -> None:
     """The statistic is the target itself, so that what arrives in `extra` shows which token it came from."""
     seen = []
     prepare = Prepare(
-        lambda z, b: (b.target, b.logits_of("reference")[:, 0]), lambda m, b, s: seen.append(s) or {"own_target": m[0]}
+        lambda z, b: (b.target, b.logits_of("teacher")[:, 0]), lambda m, b, s: seen.append(s) or {"own_target": m[0]}
     )
     check = Objective(
         lambda z, b: (z[:, 0], {"moved": (b.stored("own_target") != b.target).astype(jnp.float32)}),
@@ -154,7 +151,7 @@ def test_only_live_rows_are_prepared_and_every_row_is_where_it_was() -> None:
     )
     batch = grouped_batch(rollouts_of(PROMPTS, RESPONSES), ADVANTAGES * np.array([[0], [1]], np.float32), micro=1)
     assert batch.live == 1
-    update = make_update(CONFIG, check, optax.sgd(1.0), micro=1)
+    update = make_update(CONFIG, check, optax.sgd(1.0), micro=1, remat=False)
     _, metrics = update(init_state(PARAMS, optax.sgd(1.0)), batch, OTHERS)
     assert metrics["moved"] == 0
     assert seen == [None]
@@ -180,6 +177,13 @@ def test_packed_texts_are_the_sequences_of_a_reducer() -> None:
         )
     per_text = np.asarray(sequence_mean(weight)).sum(1)
     np.testing.assert_allclose(per_text, np.array([1, 1, 1, 1, 0.5]) / 4.5, rtol=1e-6)
+
+
+def test_the_update_reduces_packed_texts_one_by_one() -> None:
+    packed, _ = pack([([1, 2], [3, 4, 5]), ([9], [12]), ([3], [5, 6])], rows=1, width=12)
+    value = Objective(lambda z, b: (b.target + 0 * z[:, 0], {}), sequence_mean)
+    _, metrics = make_update(CONFIG, value, optax.sgd(1.0), remat=False)(init_state(PARAMS, optax.sgd(1.0)), packed)
+    np.testing.assert_allclose(metrics["loss"], (4 + 12 + 5.5) / 3, rtol=1e-6)
 
 
 def test_labels_weigh_one_response_or_each_of_its_tokens() -> None:
@@ -212,8 +216,8 @@ def spans(text: str, vocabularies: set[int]) -> list[int]:
 def test_no_array_spans_batch_time_and_vocabulary_with_a_teacher() -> None:
     """Vocabularies and widths are numbers that no other axis has; 960 tokens are scored in chunks of 40."""
     config, params = tiny_model(0, vocab=131)
-    others = {name: Model(*tiny_model(1, vocab=139, hidden=12)) for name in ("reference", "teacher")}
-    others = {name: Model(replace(m.config, num_tokens=131), m.params) for name, m in others.items()}
+    wide, wide_params = tiny_model(1, vocab=139, hidden=12)
+    others = {"teacher": Model(replace(wide, num_tokens=131), wide_params)}
     rollouts = rollouts_of([[1]] * 8, [[2] * 30] * 32)
     batch = grouped_batch(rollouts, np.ones((8, 4), np.float32), widths=(4, 30))
     tokens, chunk = batch.tokens.weight.size, 40
