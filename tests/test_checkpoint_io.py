@@ -260,6 +260,26 @@ def test_case_129_beyond_the_context_is_an_error_unless_overridden_by_name(tmp_p
     assert read_config(tmp_path / "out" / "config.json")["max_position_embeddings"] == 32
 
 
+# Case 125: ends of a text, in a prompt and out of it.
+
+
+def test_case_125_either_stop_id_ends_a_response_and_neither_ends_a_prompt() -> None:
+    config, params = load_model(GOLDENS / "qwen2")
+    prompts = [[5, 2, 6, 3], [7], [0, 0, 3]]  # 0 pads the batch, 2 and 3 end responses
+    free = vsr_jax.sample(config, params, prompts, SamplingParams(n=64, max_tokens=12), 0)
+    scored = vsr_jax.sample(config, params, prompts, SamplingParams(n=64, max_tokens=12, stop_ids=(2, 3)), 0)
+    for row in range(len(free.tokens)):
+        ends = np.flatnonzero(np.isin(free.tokens[row], (2, 3)))
+        length = ends[0] + 1 if len(ends) else 12
+        assert scored.response(row) == free.tokens[row, :length].tolist()
+        text = np.array([[*prompts[scored.prompt_index[row]], *scored.response(row)]])
+        if row % 32 == 0:
+            got = np.asarray(vsr_jax.token_logprobs(config, params, text))[0, -length:]
+            np.testing.assert_allclose(got, scored.logp[row, :length], atol=1e-4)
+    last = [scored.response(row)[-1] for row in range(len(scored.tokens))]
+    assert {2, 3} <= set(last)
+
+
 # Files.
 
 
