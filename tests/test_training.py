@@ -1,6 +1,7 @@
 """The loops: an interrupted run ends like one that never stopped; bad gradients stop a run and lose nothing."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vsr_jax.cli import main
 from vsr_jax.data import micro
 from vsr_jax.data.rows import Row
 from vsr_jax.errors import UserError
@@ -21,8 +23,10 @@ from vsr_jax.study.micro import BASE
 from vsr_jax.study.policy import load_policy
 from vsr_jax.study.pretrain import PretrainSettings, pretrain
 from vsr_jax.training.checkpoint import read_metrics, restore_latest, rewind_metrics, save
-from vsr_jax.training.rlvr import RlvrSettings, prompt_indices, rewards_of, train_rlvr
-from vsr_jax.training.sft import SftSettings, train_sft
+from vsr_jax.training.on_policy import opd_objective, prompt_indices, rewards_of, train_opd, train_rlvr
+from vsr_jax.training.settings import OpdSettings, RlvrSettings, SftSettings
+from vsr_jax.training.sft import train_sft
+from vsr_jax.training.step import Model
 from vsr_jax.verifiers import Verdict
 
 SETTINGS = RlvrSettings(
@@ -173,3 +177,73 @@ def test_sft_uses_every_text_in_order(policy) -> None:
     train_sft(policy.config, policy.params, iter(texts), settings, on_step=lambda s, line: seen.append(line["tokens"]))
     total, lengths = sum(seen), np.cumsum([len(r) for _, r in texts])
     assert total in lengths
+
+
+def test_distillation_moves_the_student_towards_the_teacher(policy, tmp_path: Path) -> None:
+    rows = micro.math_rows(micro.DEFAULT, 0, 4)
+    bent = jax.tree.map(lambda x: x, policy.params)
+    bent["final_norm"] = bent["final_norm"] * 0.4  # a much softer copy of the teacher
+    settings = OpdSettings(
+        steps=6, prompts=2, samples=4, max_tokens=24, loss="reverse", learning_rate=3e-3, micro_prompts=2
+    )
+    train_opd(
+        policy.config,
+        bent,
+        Model(policy.config, policy.params),
+        rows,
+        lambda row: policy.encode(row, "micro"),
+        policy.tokenizer,
+        policy.stop_ids,
+        settings,
+        tmp_path,
+    )
+    losses = [line["loss"] for line in read_metrics(tmp_path / "metrics.jsonl")]
+    assert losses[-1] < 0.7 * losses[0]
+    for name in ("top_k", "sampled", "reverse", "forward", "jsd"):
+        assert opd_objective(OpdSettings(loss=name)).per_token is not None
+
+
+def test_a_teacher_with_another_vocabulary_is_refused(policy, tmp_path: Path) -> None:
+    other = Model(replace(policy.config, num_tokens=7), policy.params)
+    with pytest.raises(UserError, match="one vocabulary"):
+        train_opd(policy.config, policy.params, other, [], len, None, (), OpdSettings(), tmp_path)
+
+
+def vsr(monkeypatch: pytest.MonkeyPatch, *args: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["vsr", *map(str, args)])
+    main()
+
+
+def test_train_command_takes_a_loss_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = tmp_path / "mine.py"
+    loss.write_text(
+        "from vsr_jax.scoring import target_logprob\n"
+        "def mine(logits, batch):\n"
+        "    logp = target_logprob(logits, batch.target)\n"
+        "    return -batch.advantage * logp, {'my_logp': logp}\n"
+    )
+    base = ["train", "rlvr", "--model", BASE, "--benchmark", "micro_math", "--limit", 4, "--out", tmp_path / "run"]
+    shape = ["--steps", 1, "--prompts", 2, "--samples", 8, "--max-tokens", 48, "--micro-prompts", 2]
+    vsr(monkeypatch, *base, *shape, "--objective", f"{loss}:mine")
+    (line,) = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert line["my_logp"] < 0
+    config, _ = load_model(tmp_path / "run" / "model")
+    assert config.num_tokens == len(micro.vocabulary())
+    with pytest.raises(SystemExit):  # the same folder with other settings
+        vsr(monkeypatch, *base, *shape[:-2], "--seed", 9)
+
+
+def test_sft_command_trains_on_texts_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    data = tmp_path / "texts.jsonl"
+    data.write_text(
+        "".join(json.dumps({"prompt": "What is the result ?", "response": "Sure : 5"}) + "\n" for _ in range(3))
+    )
+    args = ["train", "sft", "--model", BASE, "--data", data, "--out", tmp_path / "run", "--framing", "micro"]
+    vsr(monkeypatch, *args, "--steps", 8, "--rows", 2, "--width", 32, "--learning-rate", 3e-3)
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert lines[-1]["cross_entropy"] < lines[0]["cross_entropy"]
+    data.write_text('{"prompt": "x"}\n')
+    with pytest.raises(SystemExit) as caught:
+        vsr(monkeypatch, *args[:6], "--out", tmp_path / "other")
+    assert caught.value.code == 2
+    assert "texts.jsonl:1: response" in capsys.readouterr().err

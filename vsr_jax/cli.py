@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 
 import tyro
 
-from vsr_jax.cli_mechanism import Intervene, Localize
+from vsr_jax.cli_mechanism import Intervene, Localize, Measure
 from vsr_jax.cli_model import Export, Inspect
+from vsr_jax.cli_plan import Plan
+from vsr_jax.cli_train import Train
 from vsr_jax.errors import UserError
 
 
@@ -98,59 +100,6 @@ class MicroWorld:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """Sample a benchmark, verify, and print what the policy can reach: mean@n, best@k, buckets, openings."""
-
-    model: str
-    """Model directory or hub id."""
-    benchmark: str
-    """Name: math_train, math500, math500_128, aime24, aime25, gsm8k, ifeval, ifbench, mathif, reasonif or iftrain."""
-    out: Path
-    """Folder for rollouts.parquet and the tables; a measurement that it already holds is taken up again."""
-    data: Path | None = None
-    """JSONL file with the fields of the public data set; the hub is asked when it is not given."""
-    limit: int | None = None
-    """Measure the first LIMIT prompts only."""
-    samples: int = 32
-    """Responses a prompt (n)."""
-    max_tokens: int = 1024
-    """Longest response in tokens."""
-    temperature: float = 1.0
-    """0 decodes greedily."""
-    top_p: float = 1.0
-    """1.0 samples the policy itself; the paper's evaluations use 0.7."""
-    top_k: int = 0
-    """Likeliest tokens kept; 0 keeps all."""
-    seed: int = 1234
-    """Of the samples."""
-    framing: str = "auto"
-    """What stands around a prompt: auto, raw, chat, bare, dapo_math, boxed, ... or a Jinja file. auto is chat+boxed on
-    math and chat on instructions where the tokenizer has a chat template, else boxed and raw."""
-    extract: Literal["auto", "boxed", "answer_line"] = "auto"
-    """Where a math answer is looked for."""
-    require_stop: bool = False
-    """A response cut at the length limit does not pass."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of parameters and computing."""
-    rows: int = 256
-    """Responses decoded together; lower it when memory is short."""
-    workers: int = 0
-    """Processes that verify; 0 verifies in this process, without a deadline."""
-    deadline: float = 10.0
-    """Seconds a worker may spend on one response."""
-    revision: str | None = None
-    """Hub revision of the model."""
-    max_position: int | None = None
-    """Context length in place of the config's; recorded in the run folder."""
-
-    def run(self) -> None:
-        """Measures and prints the tables."""
-        from vsr_jax.study.measure_command import measure
-
-        print(measure(**{f.name: getattr(self, f.name) for f in fields(self)}))
-
-
-@dataclass(frozen=True)
 class Verifiers:
     """Tools of the verifiers.
 
@@ -171,9 +120,11 @@ class Verifiers:
 
 Command = (
     Annotated[Study, tyro.conf.subcommand("study")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Measure, tyro.conf.subcommand("measure")]
     | Annotated[Localize, tyro.conf.subcommand("localize")]
     | Annotated[Intervene, tyro.conf.subcommand("intervene")]
+    | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[MicroWorld, tyro.conf.subcommand("micro")]

@@ -17,7 +17,8 @@ from vsr_jax.study.measure import Measurement, MeasureSettings, sample_to_store,
 from vsr_jax.study.policy import Policy, load_policy
 from vsr_jax.study.runs import Report, Stage, run_stages
 from vsr_jax.support import MICRO_RULES
-from vsr_jax.training.rlvr import RlvrSettings, train_rlvr
+from vsr_jax.training.on_policy import train_rlvr
+from vsr_jax.training.settings import RlvrSettings
 
 BASE = Path(micro.__file__).parent / "base"
 """The Base policy that ships with the package; `training.json` in it says how it was made."""

@@ -13,7 +13,8 @@ from vsr_jax.model.checkpoint_io import save_model
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import init_params
 from vsr_jax.training.checkpoint import write_json
-from vsr_jax.training.sft import SftSettings, Text, train_sft
+from vsr_jax.training.settings import SftSettings
+from vsr_jax.training.sft import Text, train_sft
 
 
 @dataclass(frozen=True)

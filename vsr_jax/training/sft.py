@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -13,32 +12,11 @@ from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
 from vsr_jax.objectives.sft import cross_entropy
 from vsr_jax.training.batches import pack
+from vsr_jax.training.settings import SftSettings
 from vsr_jax.training.step import adamw, init_state, make_update
 
 Text = tuple[Sequence[int], Sequence[int]]
 """Token ids of a prompt and of its response."""
-
-
-@dataclass(frozen=True)
-class SftSettings:
-    """Hyper-parameters of a supervised run.
-
-    Attributes:
-      steps: optimizer steps.
-      rows, width: packed rows a step, and tokens a row.
-      learning_rate: of AdamW; constant for the first `hold` share of the steps, then linear to zero.
-      hold: that share; 1 keeps the rate constant.
-      weight_decay, beta2, clip_norm: of AdamW, and of the global gradient norm.
-    """
-
-    steps: int = 100
-    rows: int = 16
-    width: int = 96
-    learning_rate: float = 1e-5
-    hold: float = 1.0
-    weight_decay: float = 0.0
-    beta2: float = 0.98
-    clip_norm: float = 1.0
 
 
 def train_sft(

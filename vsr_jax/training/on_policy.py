@@ -1,13 +1,16 @@
-"""The RLVR loop: sample groups, verify, weigh against the group, update; resumable at every checkpoint."""
+"""The on-policy loop: sample groups, judge them, update; resumable at every checkpoint.
+
+RLVR weighs each response against its group's rewards; on-policy distillation samples the same way and learns from a
+teacher's logits instead.
+"""
 
 import dataclasses
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +22,8 @@ from vsr_jax.judging import Judged, judge
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
 from vsr_jax.objectives.advantages import group_advantages, signal_shares
-from vsr_jax.objectives.kl import Estimator, kl
+from vsr_jax.objectives.distill import distill_sampled, distill_top_k
+from vsr_jax.objectives.kl import full_jsd, full_kl, kl
 from vsr_jax.objectives.policy import grpo
 from vsr_jax.objectives.types import Objective, TokenBatch
 from vsr_jax.sampling.sampler import sample
@@ -28,57 +32,8 @@ from vsr_jax.scoring import chunked, target_logprob
 from vsr_jax.support.openings import OpeningRules
 from vsr_jax.training.batches import GroupedBatch, grouped_batch
 from vsr_jax.training.checkpoint import restore_latest, rewind_metrics, save
-from vsr_jax.training.step import adamw, batch_hidden, init_state, make_update
-
-
-@dataclass(frozen=True)
-class RlvrSettings:
-    """Hyper-parameters of an RLVR run.
-
-    Attributes:
-      steps: optimizer steps, one on-policy update each.
-      prompts: prompts a step.
-      samples: responses a prompt (the group).
-      max_tokens: longest response in tokens.
-      temperature, top_p: of the rollouts. The loss scores the raw policy at this temperature.
-      reward: `all` pays 1 when every constraint holds; `fraction` pays the share that holds.
-      require_stop: a response cut at the length limit earns 0.
-      extract: where a math answer is looked for: auto, boxed or answer_line.
-      std: advantage divided by the group's population or sample deviation, or none.
-      clip_low, clip_high: how far the probability ratio may fall or rise.
-      kl_coef: weight of the penalty to the starting policy; 0 leaves it out.
-      kl_estimator: k1, k2 or k3, in the loss.
-      learning_rate: of AdamW.
-      warmup: steps of linear warm-up.
-      weight_decay, clip_norm: of AdamW, and of the global gradient norm.
-      micro_prompts: prompts differentiated at a time; changes memory, not results.
-      checkpoint_every: steps between checkpoints.
-      patience: updates skipped for a non-finite gradient, in all, that stop the run.
-      seed: of prompt order and sampling.
-    """
-
-    steps: int = 40
-    prompts: int = 16
-    samples: int = 16
-    max_tokens: int = 48
-    temperature: float = 1.0
-    top_p: float = 1.0
-    reward: Literal["all", "fraction"] = "all"
-    require_stop: bool = False
-    extract: Literal["auto", "boxed", "answer_line"] = "auto"
-    std: Literal["population", "sample", "none"] = "population"
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    kl_coef: float = 0.0
-    kl_estimator: Estimator = "k2"
-    learning_rate: float = 1e-6
-    warmup: int = 0
-    weight_decay: float = 0.0
-    clip_norm: float = 1.0
-    micro_prompts: int = 4
-    checkpoint_every: int = 10
-    patience: int = 3
-    seed: int = 0
+from vsr_jax.training.settings import OpdSettings, RlvrSettings
+from vsr_jax.training.step import Model, Others, adamw, batch_hidden, init_state, make_update
 
 
 def default_objective(settings: RlvrSettings) -> Objective:
@@ -126,6 +81,8 @@ def train_rlvr(
     out: Path,
     *,
     objective: Objective | None = None,
+    others: Others | None = None,
+    keep_silent: bool | None = None,
     rules: OpeningRules | None = None,
     verify: Any = None,
     on_step: Callable[[int, Mapping[str, float]], None] | None = None,
@@ -141,6 +98,9 @@ def train_rlvr(
       encode: token ids of a row's framed prompt.
       tokenizer, stop_ids: for text and for the end of a response.
       objective: what to minimise; `default_objective(settings)` when None.
+      others: further models whose logits the objective reads.
+      keep_silent: whether groups whose rewards are all equal stay in the loss. By default they do where there is a KL
+        penalty, which must hold where no reward pulls.
       rules: opening rules for the metrics.
       verify: see `judge`.
       on_step: called with (steps done, metrics) after each step.
@@ -198,12 +158,13 @@ def train_rlvr(
             group_advantages(rewards, std=settings.std),
             weights=np.isfinite(rewards).astype(np.float32),
             behavior="raw" if settings.temperature == 1 else "warped",
+            drop_silent=not (settings.kl_coef if keep_silent is None else keep_silent),
             micro=settings.micro_prompts,
         )
         if settings.kl_coef:
             reference = _reference_logp(config, params, batch, settings.temperature)
             batch = dataclasses.replace(batch, tokens=dataclasses.replace(batch.tokens, logp_ref=reference))
-        state, metrics = update(state, batch)
+        state, metrics = update(state, batch, others)
         numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
         if int(state.skipped) >= settings.patience:
             _save_batch(out / "bad_batch.npz", batch)
@@ -229,6 +190,59 @@ def train_rlvr(
         if on_step is not None:
             on_step(step + 1, line)
     return state.params
+
+
+def opd_objective(settings: OpdSettings) -> Objective:
+    """The distillation loss that the settings name; it reads the logits of the model `teacher`."""
+    return {
+        "top_k": lambda: distill_top_k(settings.top_k),
+        "sampled": distill_sampled,
+        "reverse": lambda: full_kl("policy||other", other="teacher"),
+        "forward": lambda: full_kl("other||policy", other="teacher"),
+        "jsd": lambda: full_jsd(other="teacher"),
+    }[settings.loss]()
+
+
+def train_opd(
+    config: ModelConfig,
+    params: Params,
+    teacher: Model,
+    rows: Sequence[Row],
+    encode: Callable[[Row], list[int]],
+    tokenizer: Any,
+    stop_ids: tuple[int, ...],
+    settings: OpdSettings,
+    out: Path,
+    **kwargs: Any,
+) -> Params:
+    """On-policy distillation: the student samples, and learns from the teacher's logits on its own responses.
+
+    The arguments are those of `train_rlvr`. Verdicts are taken for the metrics only.
+
+    Raises:
+      UserError: the teacher's vocabulary is not the student's; and as `train_rlvr`.
+    """
+    if (teacher.config.vocab_size, teacher.config.num_tokens) != (config.vocab_size, config.num_tokens):
+        raise UserError(
+            f"the teacher has {teacher.config.num_tokens} tokens in {teacher.config.vocab_size} rows, the student "
+            f"{config.num_tokens} in {config.vocab_size}; distillation needs one vocabulary"
+        )
+    shared = {f.name for f in dataclasses.fields(RlvrSettings)} & {f.name for f in dataclasses.fields(OpdSettings)}
+    sampling = RlvrSettings(**{name: getattr(settings, name) for name in shared})
+    return train_rlvr(
+        config,
+        params,
+        rows,
+        encode,
+        tokenizer,
+        stop_ids,
+        sampling,
+        out,
+        objective=opd_objective(settings),
+        others={"teacher": teacher},
+        keep_silent=True,
+        **kwargs,
+    )
 
 
 def _rollout_metrics(rollouts: Rollouts, judged: Sequence[Judged]) -> dict[str, float]:
