@@ -3,8 +3,9 @@
 Both are compiled once for each shape. Everything that changes between calls is data.
 """
 
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,10 @@ from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
 from vsr_jax.sampling.draw import draw
 from vsr_jax.sampling.warp import warp
+
+
+Host: TypeAlias = Any
+"""A numpy array on its way to the device, a traced array inside."""
 
 
 @struct.dataclass
@@ -52,17 +57,17 @@ class SlotData(NamedTuple):
       stop_ids: int32[E], padded with -1.
     """
 
-    prompt: jax.Array
-    prompt_length: jax.Array
-    length: jax.Array
-    limit: jax.Array
-    live: jax.Array
-    keys: jax.Array
-    forced: jax.Array
-    temperature: jax.Array
-    top_p: jax.Array
-    top_k: jax.Array
-    stop_ids: jax.Array
+    prompt: Host
+    prompt_length: Host
+    length: Host
+    limit: Host
+    live: Host
+    keys: Host
+    forced: Host
+    temperature: Host
+    top_p: Host
+    top_k: Host
+    stop_ids: Host
 
 
 class Chunk(NamedTuple):
@@ -106,7 +111,7 @@ def prefill(
             prompt_v[i] = lax.dynamic_update_slice(prompt_v[i], values[i][a : a + 1], where)
         hidden = lax.dynamic_update_slice(hidden, last[a][None, None], (lane[a], prompt[a], jnp.int32(0)))
     cache = cache._replace(prompt_k=tuple(prompt_k), prompt_v=tuple(prompt_v))
-    return state.replace(cache=cache, prompt_hidden=hidden)
+    return replace(state, cache=cache, prompt_hidden=hidden)
 
 
 @partial(jax.jit, static_argnames=("config",), donate_argnames=("state",))
@@ -138,12 +143,12 @@ def decode_chunk(config: ModelConfig, params: Params, state: DeviceState, slots:
             )
         stopped = (token[..., None] == slots.stop_ids).any(-1)
         live &= ~stopped & (length < slots.limit)
-        state = state.replace(cache=cache, hidden=hidden, column=(state.column + 1) % ring)
+        state = replace(state, cache=cache, hidden=hidden, column=(state.column + 1) % ring)
         return i + 1, state, length, live, out
 
     start = (
         jnp.int32(0),
-        state.replace(hidden=hidden),
+        replace(state, hidden=hidden),
         slots.length,
         slots.live,
         (empty.astype(jnp.int32), empty, empty),
@@ -174,4 +179,4 @@ def grow(state: DeviceState, ring: int) -> DeviceState:
     cache = state.cache
     old = cache.k[0].shape[2]
     cache = cache._replace(k=tuple(map(stretch, cache.k)), v=tuple(map(stretch, cache.v)))
-    return state.replace(cache=cache, column=jnp.int32(old))
+    return replace(state, cache=cache, column=jnp.int32(old))
