@@ -18,7 +18,6 @@ from vsr_jax.model.params import Params
 from vsr_jax.sampling.draw import draw
 from vsr_jax.sampling.warp import warp
 
-
 Host: TypeAlias = Any
 """A numpy array on its way to the device, a traced array inside."""
 
