@@ -125,7 +125,7 @@ def test_flops_of_the_model_are_twice_its_parameters_a_token() -> None:
     matrices, attention = pass_flops(config, 1, 9216)
     assert matrices / 9216 / 2 == pytest.approx(7.57e9, rel=2e-3)  # 8.19e9 parameters without the input embedding
     assert attention == pytest.approx(2 * 36 * 4096 * 9216**2)
-    assert rollout_mesh(config, 16, 16) == {"data": 8, "tensor": 2}
+    assert rollout_mesh(config, 16, 16) == {"data": 2, "tensor": 8}
     assert rollout_mesh(config, 16, 95) == {"data": 16, "tensor": 1}
 
 
@@ -163,7 +163,16 @@ def tiny(tmp_path_factory):
 
 def test_real_programs_compile_for_a_slice_that_is_not_there(tiny) -> None:
     run = run_plan(
-        tiny, "rollout", "score", topology="v5e:2x2", json=True, length=256, samples=4, prompt=128, response=128
+        tiny,
+        "rollout",
+        "score",
+        topology="v5e:2x2",
+        json=True,
+        length=256,
+        samples=16,
+        slots=16,
+        prompt=128,
+        response=128,
     )
     assert run.returncode == 0, run.stderr
     # Progress and nothing of the compiler's own talk.
@@ -175,8 +184,8 @@ def test_real_programs_compile_for_a_slice_that_is_not_there(tiny) -> None:
     decode, prefill, score = json.loads(run.stdout)
     weights = 2 * (sum(pass_flops(parse_config(TINY), 1, 1)[:1]) / 2 + 2048 * 256)
     assert decode["memory_gib"]["parameters"] * 2**30 == pytest.approx(weights, rel=0.01)
-    # Keys and values of 2 layers, of one prompt and its 4 responses, 2 heads of 128.
-    cache = 2 * 2 * 2 * (128 + 4 * 128) * 2 * 128
+    # On each chip keys and values of 2 layers, of one lane with 2 prompts and 4 responses, 2 heads of 128.
+    cache = 2 * 2 * 2 * (2 * 128 + 4 * 128) * 2 * 128
     assert decode["memory_gib"]["cache"] * 2**30 == pytest.approx(cache, rel=0.01)
     # No product is computed on two devices, and a step reads its weights and its cache once at most.
     assert -0.3 < decode["waste"] < 0.1

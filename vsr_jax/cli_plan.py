@@ -19,7 +19,7 @@ class Plan:
     mesh: str = ""
     """Of updates and scoring: fsdp=16, or fsdp=8,tensor=2; every chip along fsdp when empty."""
     rollout_mesh: str = ""
-    """Of the sampler: data=4,tensor=4; when empty, the least tensor at which weights take half of a chip at most."""
+    """Of the sampler: data=4,tensor=4; when empty, the least tensor at which weights take a quarter of a chip."""
     stage: str = "rollout,update,score"
     """Stages to compile, with commas between."""
     rows: int = 0
@@ -29,7 +29,7 @@ class Plan:
     length: int = 9216
     """Tokens a row."""
     slots: int = 0
-    """Responses decoded together; 0 is one group for each row shard."""
+    """Responses decoded together; 0 is as many as memory suggests."""
     samples: int = 32
     """Responses a prompt."""
     prompt: int = 1024

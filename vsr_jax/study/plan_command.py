@@ -25,12 +25,12 @@ class PlanSettings:
       model: preset name or model directory.
       topology: chip and slice shape, as in `v5e:4x4`.
       mesh: of updates and scoring, as in `fsdp=16`.
-      rollout_mesh: of the sampler; chosen so that the weights take at most half of the memory when empty.
+      rollout_mesh: of the sampler; see `rollout_mesh` when empty.
       stages: some of `STAGES`.
       rows: packed rows an update and a scoring call; one for each row shard when 0.
       micro: rows differentiated at a time; all when 0.
       length: tokens a row.
-      slots: responses decoded together; 4 groups for each row shard when 0.
+      slots: responses decoded together; as many as memory suggests when 0.
       samples: responses a prompt.
       prompt, response: tokens.
       price: of one chip an hour, in any currency; 0 leaves costs out.
@@ -91,7 +91,7 @@ def plan_stages(settings: PlanSettings, say: Callable[[str], None] = lambda text
     for stage in settings.stages:
         if stage == "rollout":
             unit = sampler.shape["data"] * sampler.shape["fsdp"]
-            lanes = -(-settings.slots // settings.samples) if settings.slots else unit
+            lanes = settings.slots // lane_slots(settings) or default_lanes(config, sampler, settings, chip.hbm_gib)
             found += tried(lambda n: _rollout(config, sampler, settings, n), lanes, unit)
         else:
             unit = mesh.shape["data"] * mesh.shape["fsdp"]
@@ -110,19 +110,33 @@ def _rows(stage: str, config: ModelConfig, mesh: Any, settings: PlanSettings, ro
 def _rollout(config: ModelConfig, mesh: Any, settings: PlanSettings, lanes: int) -> Sequence[Program]:
     from vsr_jax.study.plan_stages import rollout_programs
 
-    return rollout_programs(config, mesh, lanes, settings.samples, settings.prompt, settings.response)
+    return rollout_programs(config, mesh, lanes, lane_slots(settings), settings.prompt, settings.response)
 
 
 def rollout_mesh(config: ModelConfig, devices: int, hbm_gib: float) -> dict[str, int]:
-    """The least tensor parallelism at which bfloat16 weights take at most half of a chip; the other chips copy them."""
+    """The least tensor parallelism at which bfloat16 weights take at most a quarter of a chip; the rest copies them."""
     tensor = 1
     while (
-        2 * param_count(config) / tensor > hbm_gib * 2**30 / 2
+        2 * param_count(config) / tensor > hbm_gib * 2**30 / 4
         and devices % (2 * tensor) == 0
         and config.num_kv_heads % (2 * tensor) == 0
     ):
         tensor *= 2
     return {"data": devices // tensor, "tensor": tensor}
+
+
+def lane_slots(settings: PlanSettings) -> int:
+    """Slots that share a prompt: as the sampler lays out a long queue, a quarter of the samples."""
+    return max(settings.samples // 4, 1)
+
+
+def default_lanes(config: ModelConfig, mesh: Any, settings: PlanSettings, hbm_gib: float) -> int:
+    """Lanes whose cache fills two thirds of what the weights leave free, split over the mesh; one a shard at least."""
+    tensor, shards = mesh.shape["tensor"], mesh.shape["data"] * mesh.shape["fsdp"]
+    column = 4 * config.num_layers * config.num_kv_heads * config.head_dim / tensor
+    lane = column * (2 * settings.prompt + lane_slots(settings) * settings.response)
+    free = hbm_gib * 2**30 - 2 * param_count(config) / tensor
+    return shards * max(int(2 / 3 * free / lane), 1)
 
 
 def largest(attempt: Callable[[int], list[Planned]], size: int, unit: int, tries: int = 8) -> list[Planned]:

@@ -96,10 +96,13 @@ def score_program(config: ModelConfig, mesh: Mesh, rows: int, length: int) -> Pr
 def rollout_programs(
     config: ModelConfig, mesh: Mesh, lanes: int, group: int, prompt: int, response: int
 ) -> tuple[Program, Program]:
-    """A chunk of decode steps with every slot at its full length, and the prefill of one prompt for every row shard."""
+    """A chunk of decode steps with every slot at its full length, and the prefill of one prompt a lane.
+
+    Lanes of `group` slots hold two prompts each, as the sampler lays out a long queue.
+    """
     params = jax.eval_shape(partial(unstack_layers, config), abstract_params(config, "bfloat16"))
     params = placed(params, state_shardings(config, params, mesh, SAMPLER_RULES))
-    state = jax.eval_shape(lambda: make_state(config, lanes, 1, prompt, group, response))
+    state = jax.eval_shape(lambda: make_state(config, lanes, 2, prompt, group, response))
     shardings = cache_shardings(config, state, mesh, SAMPLER_RULES)
     state = placed(state, shardings)
     slots = _abstract_slots(lanes, group)
@@ -114,7 +117,7 @@ def rollout_programs(
         return prefill(config, params, state, *rest), jnp.int32(0)
 
     matrices, _ = pass_flops(config, lanes * group, 1)
-    seen = 4.0 * config.num_layers * config.num_heads * config.head_dim * (prompt + response) * lanes * group
+    seen = 4.0 * config.num_layers * config.num_heads * config.head_dim * (2 * prompt + response) * lanes * group
     decoding = Program(
         "rollout decode",
         keep_placed(decode, shardings),
@@ -124,7 +127,7 @@ def rollout_programs(
         tokens=lanes * group * STEPS,
         flops=(matrices + seen) * STEPS,
         trips=STEPS,
-        note=f"{lanes} prompts x {group} samples x ({prompt} + {response}) tokens, mesh {mesh_text}",
+        note=f"{lanes * group} slots in {lanes} lanes, ({prompt} + {response}) tokens, mesh {mesh_text}",
     )
     tokens = _shape("int32", lanes, prompt)
     ints = _shape("int32", lanes)
