@@ -79,6 +79,41 @@ class Measure(Sampling):
         print(measure(preset=options.pop("decoding"), **options))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Joint(Sampling):
+    """Correct answers (C), followed instructions (F), both in one response (J), and how far J is from C times F."""
+
+    model: tuple[str, ...]
+    """Model directories or hub ids; changes are against the first."""
+    benchmark: tuple[str, ...]
+    """mathif, reasonif or micro_joint."""
+    data: tuple[Path, ...] = ()
+    """JSONL files with the fields of the public data sets, one a benchmark; the hub is asked when none is given."""
+    decoding: Literal["plain", "support", "math500_plan", "aime_plan", "opd_validation", "joint"] = "joint"
+    """As for `vsr measure`; the following options change single values."""
+    samples: int | None = None
+    """Responses a prompt."""
+    max_tokens: int | None = None
+    """Longest response in tokens; micro responses have at most 48."""
+    temperature: float | None = None
+    """0 decodes greedily."""
+    top_p: float | None = None
+    """1.0 samples the policy itself."""
+    top_k: int | None = None
+    """Likeliest tokens kept; 0 keeps all."""
+    seed: int | None = None
+    """Of the samples."""
+    require_stop: bool = False
+    """A response cut at the length limit does not pass; always so on micro tasks."""
+
+    def run(self) -> None:
+        """Measures and prints the tables."""
+        from vsr_jax.study.joint_command import joint
+
+        options = {f.name: getattr(self, f.name) for f in fields(self)}
+        print(joint(preset=options.pop("decoding"), **options))
+
+
 @dataclass(frozen=True)
 class Localize:
     """Where policies differ: teacher forcing of two or three along stored responses, and their first tokens."""

@@ -135,7 +135,7 @@ def write_report(cells: Sequence[Cell], out: Path, *, successive: bool) -> tuple
         *section("Beyond the samples taken", ["coverage", "spread", "pass_counts"]),
         *section("Over checkpoints", runs),
         *section("Beside the paper", ["paper"]),
-        *(_browser(name, group) for name, group in _by_benchmark(cells).items()),
+        *(browser(name, group) for name, group in _by_benchmark(cells).items()),
     ]
     return report.write_page(out, "What policies can reach", sections, subtitle="vsr measure"), made
 
@@ -149,7 +149,8 @@ def _setting(cells: Sequence[Cell]) -> Prose:
     )
 
 
-def _browser(benchmark: str, group: Sequence[Cell]) -> Section:
+def browser(benchmark: str, group: Sequence[Cell]) -> Section:
+    """The responses of every policy to the first prompts of a benchmark."""
     responses = []
     rows = {row.id: row for row in group[0].rows[:BROWSED]}
     kept = ["prompt_id", "sample_id", "text", "passed", "opening", "status", "finish_reason", "parts"]
