@@ -31,7 +31,8 @@ from vsr_jax.sampling.types import LENGTH, Rollouts, SamplingParams
 from vsr_jax.scoring import chunked, target_logprob
 from vsr_jax.support.openings import OpeningRules
 from vsr_jax.training.batches import GroupedBatch, grouped_batch
-from vsr_jax.training.checkpoint import restore_latest, rewind_metrics, save
+from vsr_jax.training.checkpoint import Checkpoints, rewind_metrics
+from vsr_jax.training.preemption import stop_on_sigterm
 from vsr_jax.training.settings import OpdSettings, RlvrSettings
 from vsr_jax.training.step import Model, Others, adamw, batch_hidden, init_state, make_update
 
@@ -90,7 +91,8 @@ def train_rlvr(
     """Trains and returns the parameters after the last step.
 
     Writes `out/metrics.jsonl` (a line a step) and `out/checkpoints`. A run that was interrupted goes on from its last
-    checkpoint, with the same prompts and samples as one that never stopped.
+    checkpoint, with the same prompts and samples as one that never stopped. SIGTERM ends it after the step at hand,
+    which is saved, and the process exits with 0.
 
     Args:
       config, params: the starting policy, which is also the reference of the KL penalty.
@@ -117,78 +119,83 @@ def train_rlvr(
     optimizer = adamw(rate, weight_decay=settings.weight_decay, clip=settings.clip_norm)
     update = make_update(config, objective or default_objective(settings), optimizer, micro=settings.micro_prompts)
     state = init_state(params, optimizer)
-    first, metrics_file, checkpoints = 0, out / "metrics.jsonl", out / "checkpoints"
-    if restored := restore_latest(checkpoints, state):
-        first, state = restored
-    rewind_metrics(metrics_file, first)
-    prompts = {}
-    for step in range(first, settings.steps):
-        began = time.monotonic()
-        index = prompt_indices(len(rows), settings, step)
-        chosen = [rows[i] for i in index]
-        for i in index.tolist():
-            if i not in prompts:
-                prompts[i] = encode(rows[i])
-        request = SamplingParams(
-            settings.samples, settings.max_tokens, settings.temperature, settings.top_p, 0, stop_ids
-        )
-        rollouts = sample(
-            config,
-            state.params,
-            [prompts[i] for i in index.tolist()],
-            request,
-            seed=settings.seed * 1_000_003 + step,
-            # A prompt may come twice in one step when there are few; its position keeps the groups apart.
-            prompt_ids=range(step * settings.prompts, (step + 1) * settings.prompts),
-        )
-        sampled = time.monotonic()
-        judged = judge(
-            chosen,
-            rollouts,
-            tokenizer,
-            require_stop=settings.require_stop,
-            extract=settings.extract,
-            rules=rules,
-            verify=verify,
-        )
-        rewards = rewards_of(judged, settings.reward, len(chosen))
-        verified = time.monotonic()
-        batch = grouped_batch(
-            rollouts,
-            group_advantages(rewards, std=settings.std),
-            weights=np.isfinite(rewards).astype(np.float32),
-            behavior="raw" if settings.temperature == 1 else "warped",
-            drop_silent=not (settings.kl_coef if keep_silent is None else keep_silent),
-            micro=settings.micro_prompts,
-        )
-        if settings.kl_coef:
-            reference = _reference_logp(config, params, batch, settings.temperature)
-            batch = dataclasses.replace(batch, tokens=dataclasses.replace(batch.tokens, logp_ref=reference))
-        state, metrics = update(state, batch, others)
-        numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
-        if int(state.skipped) >= settings.patience:
-            _save_batch(out / "bad_batch.npz", batch)
-            raise UserError(
-                f"{settings.patience} updates had a non-finite gradient; the last batch is in {out / 'bad_batch.npz'}; "
-                "lower the learning rate or clip_norm"
+    first, metrics_file, prompts = 0, out / "metrics.jsonl", {}
+    with Checkpoints(out / "checkpoints") as checkpoints, stop_on_sigterm() as stopping:
+        if restored := checkpoints.restore_latest(state):
+            first, state, _ = restored
+        rewind_metrics(metrics_file, first)
+        for step in range(first, settings.steps):
+            began = time.monotonic()
+            index = prompt_indices(len(rows), settings, step)
+            chosen = [rows[i] for i in index]
+            for i in index.tolist():
+                if i not in prompts:
+                    prompts[i] = encode(rows[i])
+            request = SamplingParams(
+                settings.samples, settings.max_tokens, settings.temperature, settings.top_p, 0, stop_ids
             )
-        line = {
-            "step": step,
-            "reward": float(np.nanmean(rewards)) if np.isfinite(rewards).any() else float("nan"),
-            **signal_shares(rewards),
-            **_rollout_metrics(rollouts, judged),
-            **numbers,
-            "skipped": int(state.skipped),
-            "seconds_sample": sampled - began,
-            "seconds_verify": verified - sampled,
-            "seconds_update": time.monotonic() - verified,
-        }
-        with metrics_file.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        if (step + 1) % settings.checkpoint_every == 0 or step + 1 == settings.steps:
-            save(checkpoints, step + 1, state)
-        if on_step is not None:
-            on_step(step + 1, line)
+            rollouts = sample(
+                config,
+                state.params,
+                [prompts[i] for i in index.tolist()],
+                request,
+                seed=settings.seed * 1_000_003 + step,
+                # A prompt may come twice in one step when there are few; its position keeps the groups apart.
+                prompt_ids=range(step * settings.prompts, (step + 1) * settings.prompts),
+            )
+            sampled = time.monotonic()
+            judged = judge(
+                chosen,
+                rollouts,
+                tokenizer,
+                require_stop=settings.require_stop,
+                extract=settings.extract,
+                rules=rules,
+                verify=verify,
+            )
+            rewards = rewards_of(judged, settings.reward, len(chosen))
+            verified = time.monotonic()
+            batch = grouped_batch(
+                rollouts,
+                group_advantages(rewards, std=settings.std),
+                weights=np.isfinite(rewards).astype(np.float32),
+                behavior="raw" if settings.temperature == 1 else "warped",
+                drop_silent=not (settings.kl_coef if keep_silent is None else keep_silent),
+                micro=settings.micro_prompts,
+            )
+            if settings.kl_coef:
+                reference = _reference_logp(config, params, batch, settings.temperature)
+                batch = dataclasses.replace(batch, tokens=dataclasses.replace(batch.tokens, logp_ref=reference))
+            state, metrics = update(state, batch, others)
+            numbers = {name: float(value) for name, value in jax.device_get(metrics).items()}
+            if int(state.skipped) >= settings.patience:
+                kept = out / "bad_batch.npz"
+                _save_batch(kept, batch)
+                raise UserError(
+                    f"{settings.patience} updates had a non-finite gradient; the last batch is in {kept}; "
+                    "lower the learning rate or clip_norm"
+                )
+            line = {
+                "step": step,
+                "reward": float(np.nanmean(rewards)) if np.isfinite(rewards).any() else float("nan"),
+                **signal_shares(rewards),
+                **_rollout_metrics(rollouts, judged),
+                **numbers,
+                "skipped": int(state.skipped),
+                "seconds_sample": sampled - began,
+                "seconds_verify": verified - sampled,
+                "seconds_update": time.monotonic() - verified,
+            }
+            with metrics_file.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            stop = stopping(step)
+            if (step + 1) % settings.checkpoint_every == 0 or step + 1 == settings.steps or stop:
+                checkpoints.save(step + 1, state)
+            if on_step is not None:
+                on_step(step + 1, line)
+            if stop and step + 1 < settings.steps:
+                checkpoints.wait()
+                raise SystemExit(0)
     return state.params
 
 

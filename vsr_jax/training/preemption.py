@@ -23,12 +23,15 @@ def stop_on_sigterm() -> Iterator[Callable[[int], bool]]:
                     raise SystemExit(0)
 
     On one process a handler notes the signal; the one before it comes back at the end. On several the runtime's own
-    notice is used, which settles on a step that all of them reach.
+    notice is used, which settles on a step that all of them reach. Threads other than the main one get no signals.
     """
     if jax.process_count() > 1:
         yield multihost_utils.reached_preemption_sync_point
         return
     came = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda step: False
+        return
 
     def note(number: int, frame: FrameType | None) -> None:
         del number, frame
