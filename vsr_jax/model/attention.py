@@ -1,7 +1,8 @@
 """Attention, as exact softmax over one or two sets of keys. The portable path: plain XLA, any device.
 
-Queries are [..., Q, heads, head_dim]; keys and values [..., S, kv_heads, head_dim]. Several query heads share one
-key head (grouped-query attention). Scores and softmax are float32.
+Queries are [..., Q, heads, head_dim]; keys and values [..., S, kv_heads, head_dim], or with heads first where they
+come from a cache: then each head's keys lie together, as the products over them read them. Several query heads share
+one key head (grouped-query attention). Scores and softmax are float32.
 """
 
 import jax
@@ -76,19 +77,19 @@ def grouped_attention(
 
     Args:
       q: [P, G, Q, heads, head_dim].
-      prompt_k, prompt_v: [P, S, kv_heads, head_dim]; prompt_mask: bool, broadcasts to [P, G, Q, S].
-      own_k, own_v: [P, G, R, kv_heads, head_dim]; own_mask: bool, broadcasts to [P, G, Q, R].
+      prompt_k, prompt_v: [P, kv_heads, S, head_dim]; prompt_mask: bool, broadcasts to [P, G, Q, S].
+      own_k, own_v: [P, G, kv_heads, R, head_dim]; own_mask: bool, broadcasts to [P, G, Q, R].
 
     Returns:
       [P, G, Q, heads, head_dim] in the dtype of `own_v`.
     """
-    split = _split_heads(q, own_k.shape[3])
-    shared = _scores(split, prompt_k, prompt_mask[:, :, None, None], "pgqhnd,pshd->pghnqs")
-    own = _scores(split, own_k, own_mask[:, :, None, None], "pgqhnd,pgrhd->pghnqr")
+    split = _split_heads(q, own_k.shape[2])
+    shared = _scores(split, prompt_k, prompt_mask[:, :, None, None], "pgqhnd,phsd->pghnqs")
+    own = _scores(split, own_k, own_mask[:, :, None, None], "pgqhnd,pghrd->pghnqr")
     # One normaliser over both parts: subtract the common maximum, exponentiate apart, divide once at the end.
     top = lax.stop_gradient(jnp.maximum(shared.max(-1, keepdims=True), own.max(-1, keepdims=True)))
     shared, own = jnp.exp(shared - top), jnp.exp(own - top)
     total = shared.sum(-1) + own.sum(-1)
-    out = jnp.einsum("pghnqs,pshd->pgqhnd", shared.astype(own_v.dtype), prompt_v, preferred_element_type=jnp.float32)
-    out += jnp.einsum("pghnqr,pgrhd->pgqhnd", own.astype(own_v.dtype), own_v, preferred_element_type=jnp.float32)
+    out = jnp.einsum("pghnqs,phsd->pgqhnd", shared.astype(own_v.dtype), prompt_v, preferred_element_type=jnp.float32)
+    out += jnp.einsum("pghnqr,pghrd->pgqhnd", own.astype(own_v.dtype), own_v, preferred_element_type=jnp.float32)
     return (out / jnp.moveaxis(total, -1, 2)[..., None]).reshape(q.shape).astype(own_v.dtype)

@@ -166,9 +166,13 @@ def grouped_hidden_states(
     def body(carry: tuple[jax.Array, jax.Array], layer: Layer) -> tuple[tuple[jax.Array, jax.Array], None]:
         prompt_x, x = carry
         layer = _cast(config, layer)
-        attend_prompt = lambda q, k, v: (self_attention(q, k, v, None), (k, v))  # noqa: E731
+        attend_prompt = lambda q, k, v: (self_attention(q, k, v, None), (_heads_first(k), _heads_first(v)))  # noqa: E731
         prompt_x, (prompt_k, prompt_v) = _block(config, layer, prompt_x, prompt_rope, attend_prompt)
-        attend = lambda q, k, v: (grouped_attention(q, prompt_k, prompt_v, prompt_mask, k, v, causal), None)  # noqa: E731
+
+        def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, None]:
+            own = _heads_first(k), _heads_first(v)
+            return grouped_attention(q, prompt_k, prompt_v, prompt_mask, *own, causal), None
+
         x, _ = _block(config, layer, x, rope, attend)
         return (prompt_x, x), None
 
@@ -199,6 +203,11 @@ def _unstack(config: ModelConfig, params: Params) -> Params:
     return {**cast, "layers": layers}
 
 
+def _heads_first(x: jax.Array) -> jax.Array:
+    """[..., tokens, heads, head_dim] to [..., heads, tokens, head_dim]."""
+    return x.swapaxes(-3, -2)
+
+
 class Cache(NamedTuple):
     """Keys and values of P lanes with G slots each; every field is a tuple over layers.
 
@@ -206,8 +215,8 @@ class Cache(NamedTuple):
     the same column at the same step, whatever the age of their responses, so that a step is one update in place.
 
     Attributes:
-      prompt_k, prompt_v: [P, S, kv_heads, head_dim], written by `prefill`.
-      k, v: [P, G, R, kv_heads, head_dim].
+      prompt_k, prompt_v: [P, kv_heads, S, head_dim], written by `prefill`.
+      k, v: [P, G, kv_heads, R, head_dim].
     """
 
     prompt_k: tuple[jax.Array, ...]
@@ -218,10 +227,10 @@ class Cache(NamedTuple):
 
 def empty_cache(config: ModelConfig, lanes: int, prompt_slots: int, group: int, ring: int) -> Cache:
     """A cache of zeros: room for `prompt_slots` prompt tokens a lane and `ring` response tokens a slot."""
-    shapes = ((lanes, prompt_slots), (lanes, prompt_slots), (lanes, group, ring), (lanes, group, ring))
-    tail = (config.num_kv_heads, config.head_dim)
-    make = lambda shape: tuple(jnp.zeros((*shape, *tail), config.dtype) for _ in range(config.num_layers))  # noqa: E731
-    return Cache(*(make(shape) for shape in shapes))
+    heads, size = config.num_kv_heads, config.head_dim
+    prompt, own = (lanes, heads, prompt_slots, size), (lanes, group, heads, ring, size)
+    make = lambda shape: tuple(jnp.zeros(shape, config.dtype) for _ in range(config.num_layers))  # noqa: E731
+    return Cache(make(prompt), make(prompt), make(own), make(own))
 
 
 def prefill(
@@ -231,10 +240,10 @@ def prefill(
 
     Returns:
       The normed state of each prompt's last token, [A, hidden_size], and keys and values by layer,
-      each [A, S, kv_heads, head_dim].
+      each [A, kv_heads, S, head_dim].
     """
     rope = rope_table(config, jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape))
-    attend = lambda q, k, v: (self_attention(q, k, v, None), (k, v))  # noqa: E731
+    attend = lambda q, k, v: (self_attention(q, k, v, None), (_heads_first(k), _heads_first(v)))  # noqa: E731
     x, kept = embed(config, params, tokens), []
     for layer in params["layers"]:
         with jax.named_scope("layer"):
@@ -275,8 +284,11 @@ def decode_step(
             q: jax.Array, k: jax.Array, v: jax.Array, i: int = i
         ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
             zero = jnp.zeros_like(column)
-            where = (zero, zero, column, zero, zero)
-            own = lax.dynamic_update_slice(cache.k[i], k, where), lax.dynamic_update_slice(cache.v[i], v, where)
+            where = (zero, zero, zero, column, zero)
+            own = (
+                lax.dynamic_update_slice(cache.k[i], _heads_first(k), where),
+                lax.dynamic_update_slice(cache.v[i], _heads_first(v), where),
+            )
             shared = cache.prompt_k[i], cache.prompt_v[i]
             return grouped_attention(q, *shared, prompt_mask[:, :, None], *own, own_mask[:, :, None]), own
 

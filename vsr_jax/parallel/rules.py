@@ -164,7 +164,7 @@ def cache_shardings(config: ModelConfig, state: Any, mesh: Mesh, rules: Rules = 
     """Shardings of the sampler's device state: lanes over the axes of `batch`, key heads over those of `kv_heads`.
 
     Args:
-      state: arrays [lanes, ..., kv_heads, head_dim] of 4 or 5 dimensions (keys and values), and others [lanes, ...].
+      state: keys and values [lanes, ..., kv_heads, tokens, head_dim], of 4 or 5 dimensions; others [lanes, ...].
     """
 
     def place(leaf: Any) -> NamedSharding:
@@ -172,7 +172,7 @@ def cache_shardings(config: ModelConfig, state: Any, mesh: Mesh, rules: Rules = 
         if axes:
             axes[0] = "batch"
         if len(axes) >= 4:
-            axes[-2] = "kv_heads"
+            axes[-3] = "kv_heads"
         return NamedSharding(mesh, partition_spec("cache", leaf.shape, tuple(axes), mesh, rules, _units(config)))
 
     return jax.tree.map(place, state)

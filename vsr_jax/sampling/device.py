@@ -104,7 +104,7 @@ def prefill(
     cache, hidden, width = state.cache, state.prompt_hidden, tokens.shape[1]
     prompt_k, prompt_v = list(cache.prompt_k), list(cache.prompt_v)
     for a in range(tokens.shape[0]):
-        where = (lane[a], prompt[a] * width, jnp.int32(0), jnp.int32(0))
+        where = (lane[a], jnp.int32(0), prompt[a] * width, jnp.int32(0))
         for i in range(config.num_layers):
             prompt_k[i] = lax.dynamic_update_slice(prompt_k[i], keys[i][a : a + 1], where)
             prompt_v[i] = lax.dynamic_update_slice(prompt_v[i], values[i][a : a + 1], where)
@@ -117,8 +117,9 @@ def prefill(
 def decode_chunk(config: ModelConfig, params: Params, state: DeviceState, slots: SlotData) -> tuple[DeviceState, Chunk]:
     """Decodes up to C tokens a slot; ends early when no slot is live."""
     lanes, group, chunk = slots.forced.shape
-    ring, width = state.cache.k[0].shape[2], state.cache.prompt_k[0].shape[1] // state.prompt_hidden.shape[1]
-    at = jnp.arange(state.cache.prompt_k[0].shape[1]) - slots.prompt[..., None] * width
+    ring, room = state.cache.k[0].shape[3], state.cache.prompt_k[0].shape[2]
+    width = room // state.prompt_hidden.shape[1]
+    at = jnp.arange(room) - slots.prompt[..., None] * width
     prompt_mask = (at >= 0) & (at < slots.prompt_length[..., None])
     begun = jnp.take_along_axis(state.prompt_hidden, slots.prompt[..., None], axis=1)
     hidden = jnp.where((slots.length == 0)[..., None], begun, state.hidden)
@@ -172,10 +173,10 @@ def grow(state: DeviceState, ring: int) -> DeviceState:
     """The same state with a longer ring; the newest column comes last among the old ones."""
 
     def stretch(x: jax.Array) -> jax.Array:
-        rolled = jnp.roll(x, -state.column, axis=2)
-        return jnp.pad(rolled, ((0, 0), (0, 0), (0, ring - x.shape[2]), (0, 0), (0, 0)))
+        rolled = jnp.roll(x, -state.column, axis=3)
+        return jnp.pad(rolled, ((0, 0), (0, 0), (0, 0), (0, ring - x.shape[3]), (0, 0)))
 
     cache = state.cache
-    old = cache.k[0].shape[2]
+    old = cache.k[0].shape[3]
     cache = cache._replace(k=tuple(map(stretch, cache.k)), v=tuple(map(stretch, cache.v)))
     return replace(state, cache=cache, column=jnp.int32(old))
