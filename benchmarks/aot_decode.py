@@ -3,8 +3,8 @@
     python benchmarks/aot_decode.py --model qwen3-8b-base --topology v5p:2x2x4 --slots 256 --length 3072 --json
 
 `length` is the keys that each slot sees: its own tokens but for the shared prompt (`--prompt`, once a lane of `--group`
-slots). `bytes_ratio` is what the compiler counts for one step over what any program must move on a device: weights, live
-keys and values, and the new ones.
+slots). `bytes_ratio` is what the compiler counts for one step over what any program must move on a device: weights,
+live keys and values, and the new ones.
 """
 
 import argparse

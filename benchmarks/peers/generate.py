@@ -1,4 +1,4 @@
-"""The reference implementation's `generate` on our workloads. Needs torch and transformers in an environment of its own."""
+"""The reference implementation's `generate` on our workloads, in an environment of its own with torch."""
 
 import argparse
 import json
