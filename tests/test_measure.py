@@ -167,3 +167,26 @@ def test_two_policies_on_two_tasks_to_one_page(
     page = (out / "index.html").read_text()
     assert "Responses: micro_joint" in page
     assert all((out / f"{n}.svg").exists() for n in ("best_at_k", "coverage", "bucket_flow", "trajectory-micro_math"))
+
+
+def test_confusion_report_names_rows_that_disagree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    rows = [
+        {"text": "Answer: 4", "label": "DAI"},
+        {"text": "Let me solve this.", "label": "DRI"},
+        {"text": "Bananas are yellow.", "label": "DRI"},
+        {"text": "tea and milk", "label": "CSI", "prompt_kind": "instructions", "keywords": ["tea", "milk"]},
+    ]
+    file = tmp_path / "labels.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(sys, "argv", ["vsr", "openings", "--labels", str(file)])
+    main()
+    printed = capsys.readouterr().out
+    assert "3 of 4 openings as labelled" in printed
+    assert "| DRI | 0 | 0 | 1 | 1 | 0.500 | 1.000 |" in printed
+    assert "Bananas are yellow." in printed
+    file.write_text(json.dumps({"text": "x", "label": "XYZ"}))
+    with pytest.raises(SystemExit):
+        main()
+    assert "label: is 'XYZ'" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from vsr_jax.cli_mechanism import Intervene, Joint, Localize, Measure
+from vsr_jax.cli_mechanism import Intervene, Joint, Localize, Measure, Openings
 from vsr_jax.cli_model import Export, Inspect
 from vsr_jax.cli_plan import Plan
 from vsr_jax.cli_train import Train
@@ -125,6 +125,7 @@ Command = (
     | Annotated[Localize, tyro.conf.subcommand("localize")]
     | Annotated[Intervene, tyro.conf.subcommand("intervene")]
     | Annotated[Joint, tyro.conf.subcommand("joint")]
+    | Annotated[Openings, tyro.conf.subcommand("openings")]
     | Annotated[Plan, tyro.conf.subcommand("plan")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Export, tyro.conf.subcommand("export")]

@@ -192,3 +192,19 @@ class Intervene(Sampling):
         from vsr_jax.study.intervene_command import intervene
 
         print(intervene(**{f.name: getattr(self, f.name) for f in fields(self)}))
+
+
+@dataclass(frozen=True)
+class Openings:
+    """How opening rules agree with labels that a reader gave: confusion table, recall, precision, disagreements."""
+
+    labels: Path
+    """JSONL file with text, label, and optionally prompt_kind (math, instructions) and keywords."""
+    rules: Path | None = None
+    """Opening rules of your own, in the form of vsr_jax/support/openings.toml."""
+
+    def run(self) -> None:
+        """Prints the report."""
+        from vsr_jax.study.openings_command import openings
+
+        print(openings(self.labels, self.rules))
