@@ -6,7 +6,7 @@ from pathlib import Path
 # Tests run many small programs once, so compiling is most of their time; speed is measured in benchmarks/.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
-import pytest  # noqa: E402
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = Path(__file__).resolve().parent / "samples"
