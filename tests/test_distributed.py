@@ -1,0 +1,116 @@
+"""Several processes: real ones give the numbers of one; launches are recognised; who is missing is named."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vsr_jax.errors import UserError
+from vsr_jax.parallel.distributed import Launch, barrier, find_launch, gather_rows, local_rows, start
+
+WORKER = Path(__file__).parent / "process_worker.py"
+
+
+@pytest.mark.parametrize(
+    ("environment", "by"),
+    [
+        ({}, "alone"),
+        ({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}, "alone"),
+        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "2", "SLURM_JOB_ID": "7"}, "slurm"),
+        ({"TPU_WORKER_HOSTNAMES": "localhost"}, "alone"),
+        ({"TPU_WORKER_HOSTNAMES": "10.0.0.1,10.0.0.2", "TPU_WORKER_ID": "1"}, "cloud tpu"),
+        ({"TPU_WORKER_HOSTNAMES": "a,b", "KUBERNETES_SERVICE_HOST": "10.0.0.9"}, "gke"),
+        ({"MEGASCALE_NUM_SLICES": "2", "TPU_WORKER_HOSTNAMES": "a", "KUBERNETES_SERVICE_HOST": "x"}, "gke"),
+    ],
+)
+def test_how_a_process_was_started(environment, by) -> None:
+    assert find_launch(environment).by == by
+
+
+def test_explicit_flags_come_first_and_must_be_complete() -> None:
+    flags = {"VSR_COORDINATOR": "host:1234", "VSR_PROCESSES": "4", "VSR_PROCESS": "3", "SLURM_NTASKS": "9"}
+    assert find_launch(flags) == Launch("flags", "host:1234", 4, 3)
+    for change, says in (
+        ({"VSR_PROCESS": ""}, "VSR_PROCESS is not set"),
+        ({"VSR_PROCESS": "4"}, "'4' is not one of 0"),
+        ({"VSR_COORDINATOR": "host"}, "has no port"),
+    ):
+        with pytest.raises(UserError, match=says):
+            find_launch({**flags, **change})
+
+
+def test_rows_are_shared_out_completely_and_evenly() -> None:
+    for count in (0, 1, 7, 64):
+        for processes in (1, 2, 3, 8):
+            shares = [local_rows(count, p, processes) for p in range(processes)]
+            assert [i for share in shares for i in share] == list(range(count))
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_one_process_needs_nobody() -> None:
+    assert start(Launch("alone")).by == "alone"
+    barrier("nobody", timeout_s=0.01)
+    assert gather_rows({"x": np.arange(3)})["x"].tolist() == [0, 1, 2]
+
+
+def run_processes(count: int, mode: str) -> list[str]:
+    """Standard output of each process."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    running = []
+    for process in range(count):
+        flags = {"VSR_COORDINATOR": f"localhost:{port}", "VSR_PROCESSES": str(count), "VSR_PROCESS": str(process)}
+        command = [sys.executable, str(WORKER), mode]
+        running.append(
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment | (flags if count > 1 else {}),
+            )
+        )
+    results = [process.communicate(timeout=600) for process in running]
+    for process, (_, errors) in zip(running, results, strict=True):
+        assert process.returncode == 0, errors[-3000:]
+    return [output for output, _ in results]
+
+
+def metrics(outputs: list[str]) -> list[dict[str, float]]:
+    return json.loads(next(line for line in outputs[0].splitlines() if line.startswith("[{")))
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[dict[str, float]]:
+    found = metrics(run_processes(1, "train"))
+    assert all(line["grad_norm"] > 0 for line in found)
+    return found
+
+
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_rlvr_steps_over_several_processes_give_the_metrics_of_one(alone, processes) -> None:
+    outputs = run_processes(processes, "train")
+    found = metrics(outputs)
+    assert not any("[{" in output for output in outputs[1:])
+    for line, other in zip(found, alone, strict=True):
+        assert line["tokens_sum"] == other["tokens_sum"]
+        assert line["reward"] == other["reward"]
+        for name in other:
+            np.testing.assert_allclose(line[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_a_barrier_names_who_is_missing() -> None:
+    outputs = run_processes(2, "missing")
+    assert "barrier 'meeting': process 0 of 2 did not come within 2 s" in outputs[1]
+
+
+def test_processes_that_would_drift_apart_are_stopped() -> None:
+    outputs = run_processes(2, "disagree")
+    assert "process 1 and process 0 disagree on the order" in outputs[1]
