@@ -45,7 +45,7 @@ RECIPE_TEXTS = Texts(
     "Answer: ",
     "What follows is a piece of text that was written for the message above, as it stands.\n\n",
 )
-MICRO_TEXTS = Texts("Let us solve step by step :", "Answer :", "The rivers are calm at night .")
+MICRO_TEXTS = Texts("Let us solve step by step :", "Answer :", "Sure : here it is all :")
 
 
 @dataclass(frozen=True)
