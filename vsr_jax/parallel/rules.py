@@ -206,7 +206,11 @@ def reshard(tree: Any, shardings: Any, dtype: Any = None) -> Any:
         return tree if dtype is None else jax.tree.map(lambda x: x.astype(dtype), tree)
 
     def order(sharding: Any) -> tuple[int, ...] | None:
-        return tuple(d.id for d in np.ravel(sharding.mesh.devices)) if isinstance(sharding, NamedSharding) else None
+        return (
+            tuple(d.id for d in np.ravel(np.asarray(sharding.mesh.devices)))
+            if isinstance(sharding, NamedSharding)
+            else None
+        )
 
     here = {order(x.sharding) for x in jax.tree.leaves(tree)}
     if here == {order(s) for s in jax.tree.leaves(shardings)} and None not in here:
