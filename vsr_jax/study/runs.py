@@ -15,6 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from vsr_jax.errors import UserError
+from vsr_jax.study.claims import claimed, owner
 from vsr_jax.training.checkpoint import write_json
 
 Report = Callable[[int, int, str], None]
@@ -51,20 +52,57 @@ class Stage:
         return (self.folder(root) / "done.json").exists()
 
 
-def run_stages(stages: Sequence[Stage], root: Path) -> None:
-    """Runs what is not done yet, in order, with one progress bar a stage. Inputs must come before what reads them."""
-    for number, stage in enumerate(stages, 1):
-        title = f"[{number}/{len(stages)}] {stage.name}"
-        folder = stage.folder(root)
+def run_stages(stages: Sequence[Stage], root: Path, *, wait_s: float = 5.0) -> None:
+    """Runs what is not done yet, in order, with one progress bar a stage. Inputs must come before what reads them.
+
+    Several runners may work on one folder at the same time: each takes stages that nobody has and whose inputs are
+    done, and the last ones wait until all is done.
+
+    Args:
+      wait_s: between two looks at what others are doing.
+    """
+    left = list(enumerate(stages, 1))
+    waiting = False
+    while left:
+        ready = [(n, s) for n, s in left if s.done(root) or all(i.done(root) for i in s.inputs)]
+        finished = [n for n, stage in ready if _done_or_run(stage, root, f"[{n}/{len(stages)}] {stage.name}")]
+        left = [(n, stage) for n, stage in left if n not in finished]
+        if left and not finished:
+            if not waiting:
+                names = ", ".join(stage.name for _, stage in left)
+                tqdm.write(f"waiting for other runners: {names}", file=sys.stderr)
+            waiting = True
+            time.sleep(wait_s)
+
+
+def _done_or_run(stage: Stage, root: Path, title: str) -> bool:
+    """Whether a stage is done now: before, or by this runner; not if another one has it."""
+    folder = stage.folder(root)
+    if stage.done(root):
+        tqdm.write(f"{title}: done before", file=sys.stderr)
+        return True
+    with claimed(folder) as mine:
+        if not mine:
+            return False
+        if not stage.done(root):
+            write_json(folder / "stage.json", {"name": stage.name, "settings": dict(stage.settings), **provenance()})
+            began = time.monotonic()
+            with _bar(title) as report:
+                stage.run(folder, [s.folder(root) for s in stage.inputs], report)
+            write_json(folder / "done.json", {"seconds": round(time.monotonic() - began, 1)})
+    return True
+
+
+def stage_status(stages: Sequence[Stage], root: Path) -> list[tuple[str, str]]:
+    """Each stage's name and `done`, `running: HOST process N` or `missing`."""
+
+    def one(stage: Stage) -> str:
         if stage.done(root):
-            tqdm.write(f"{title}: done before", file=sys.stderr)
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "stage.json", {"name": stage.name, "settings": dict(stage.settings), **provenance()})
-        began = time.monotonic()
-        with _bar(title) as report:
-            stage.run(folder, [s.folder(root) for s in stage.inputs], report)
-        write_json(folder / "done.json", {"seconds": round(time.monotonic() - began, 1)})
+            return "done"
+        who = owner(stage.folder(root))
+        return f"running: {who}" if who else "missing"
+
+    return [(stage.name, one(stage)) for stage in stages]
 
 
 @contextmanager
