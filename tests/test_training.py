@@ -92,6 +92,7 @@ def test_bad_gradients_stop_the_run_after_the_set_number_and_save_the_batch(poli
     assert len(read_metrics(tmp_path / "metrics.jsonl")) == 1  # one skipped and recorded, the second stopped the run
     saved = np.load(tmp_path / "bad_batch.npz")
     assert saved["target"].shape[:2] == (2, 4)
+    assert saved["logp_raw"].shape == saved["target"].shape
 
 
 def test_no_rows_is_an_error(policy, tmp_path: Path) -> None:

@@ -263,7 +263,8 @@ def _rollout_metrics(rollouts: Rollouts, judged: Sequence[Judged]) -> dict[str, 
 
 
 def _save_batch(path: Path, batch: GroupedBatch) -> None:
-    tokens = {f.name: getattr(batch.tokens, f.name) for f in dataclasses.fields(batch.tokens) if f.name != "extra"}
+    fields = [f.name for f in dataclasses.fields(batch.tokens) if f.name not in ("extra", "others")]
+    tokens = {**{name: getattr(batch.tokens, name) for name in fields}, **batch.tokens.extra}
     np.savez_compressed(
         path, prompt_tokens=batch.prompt_tokens, prompt_length=batch.prompt_length, **jax.device_get(tokens)
     )
