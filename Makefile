@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install study test lint format bench clean
+.PHONY: install study test test-slow plans lint format bench clean
 
 install: $(STAMP)
 
@@ -20,6 +20,12 @@ study: install
 
 test: install
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+test-slow: install
+	$(BIN)/python -m pytest -n auto --dist loadfile -m slow
+
+plans: install
+	$(BIN)/python -m vsr_jax.study.plan_table tpu/PLANS.md
 
 lint: install
 	$(BIN)/ruff check .

@@ -46,7 +46,7 @@ class Planned:
 
     Attributes:
       fits: whether it compiled within the memory.
-      message: the compiler's own words where it did not.
+      message: the compiler's own words where it did not, or where it fits and its costs are not known.
       memory_gib: kind -> GiB; `temporaries` and `program` beside the kinds of the arguments.
       cost: FLOPs, bytes and collectives of one call.
       seconds: roofline time of one call by limit: compute, memory, links.
@@ -117,7 +117,14 @@ def plan(program: Program, chip: Chip) -> Planned:
     memory["results"] = max(stats.output_size_in_bytes - stats.alias_size_in_bytes, 0) / GIB
     memory["temporaries"] = stats.temp_size_in_bytes / GIB
     memory["program"] = stats.generated_code_size_in_bytes / GIB
-    cost = program_cost(compiled.as_text(), trips=program.trips)
+    try:
+        text = compiled.as_text()
+    except jax.errors.JaxRuntimeError as error:
+        # Some programs with asynchronous collectives cannot be printed (seen with libtpu 0.0.52 for v6e).
+        return result(
+            True, f"fits, but its program cannot be printed, so no costs: {_first_words(str(error))}", Cost(), {}
+        )
+    cost = program_cost(text, trips=program.trips)
     seconds = {
         "compute": cost.flops / chip.flops,
         "memory": cost.bytes / chip.hbm_bytes,

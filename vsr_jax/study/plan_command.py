@@ -172,6 +172,9 @@ def _lines(p: Planned, price: float) -> Iterator[str]:
         yield f"  HBM a chip, arguments only (GiB): {memory}"
         return
     yield f"  fits; HBM a chip {used:.2f} GiB: {memory}"
+    if p.message:
+        yield f"  {p.message}"
+        return
     yield (
         f"  {p.cost.flops / 1e12:.1f} TFLOP a chip ({p.waste:+.1%} of what the model needs), "
         f"{p.cost.bytes / 2**30:.1f} GiB of memory traffic, compiled in {p.compile_seconds:.0f} s"
