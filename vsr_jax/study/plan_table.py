@@ -24,6 +24,8 @@ def plan_in_process(model: str, topology: str, stage: str) -> list[Mapping[str, 
         return json.loads(run.stdout)
     except ValueError:
         reason = (run.stderr.strip().splitlines() or ["no output"])[-1]
+        if run.returncode < 0:
+            reason = "not known: the compiler was killed, as when this machine has too little memory (16 GiB and more)"
         return [{"name": stage, "fits": False, "message": reason, "memory_gib": {}, "note": ""}]
 
 
@@ -32,7 +34,8 @@ def row(model: str, topology: str, p: Mapping[str, Any]) -> str:
     memory = p["memory_gib"]
     head = f"| {model} | {topology} | {p['name']} | {p['note']} "
     if not p["fits"]:
-        return f"{head}| no | {p['message'].replace('|', '/')} | | | | |"
+        verdict = "?" if p["message"].startswith("not known") else "no"
+        return f"{head}| {verdict} | {p['message'].replace('|', '/')} | | | | |"
     used, temporaries = sum(memory.values()), memory.get("temporaries", 0)
     cells = [f"{used:.1f} ({temporaries:.1f})"]
     if p["seconds"]:
