@@ -385,7 +385,8 @@ import jax, numpy as np
 from vsr_jax.model.checkpoint_io import load_params
 from vsr_jax.model.config import parse_config, read_config
 directory = Path(sys.argv[1])
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# Of this program's own memory: ru_maxrss would start from what the test runner held when it forked.
+peak = lambda: 1024 * int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 jax.block_until_ready(jax.device_put(np.zeros(16)))
 config = parse_config(read_config(directory / "config.json"))
 before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

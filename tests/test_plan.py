@@ -125,7 +125,7 @@ def test_flops_of_the_model_are_twice_its_parameters_a_token() -> None:
     matrices, attention = pass_flops(config, 1, 9216)
     assert matrices / 9216 / 2 == pytest.approx(7.57e9, rel=2e-3)  # 8.19e9 parameters without the input embedding
     assert attention == pytest.approx(2 * 36 * 4096 * 9216**2)
-    assert rollout_mesh(config, 16, 16) == {"data": 2, "tensor": 8}
+    assert rollout_mesh(config, 16, 16) == {"data": 4, "tensor": 4}
     assert rollout_mesh(config, 16, 95) == {"data": 16, "tensor": 1}
 
 

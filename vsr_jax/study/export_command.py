@@ -203,8 +203,9 @@ def _load(source: Source) -> tuple[ModelConfig, Params]:
 
 def _restore_params(directory: Path, step: int, host: SingleDeviceSharding) -> Params:
     """The parameters of a training state, and nothing else of it, whatever devices it was saved from."""
-    with ocp.CheckpointManager(directory.absolute(), item_handlers=ocp.PyTreeCheckpointHandler()) as manager:
-        metadata: Any = manager.item_metadata(step)
+    handlers = {"state": ocp.PyTreeCheckpointHandler()}
+    with ocp.CheckpointManager(directory.absolute(), item_handlers=handlers) as manager:
+        metadata: Any = manager.item_metadata(step)["state"]
         tree: Mapping[str, Any] = getattr(metadata, "tree", None) or {}
         if "params" not in tree:
             raise UserError(f"{directory / str(step)}: holds no params; it is not the checkpoint of a training state")
@@ -212,7 +213,7 @@ def _restore_params(directory: Path, step: int, host: SingleDeviceSharding) -> P
         arguments = ocp.args.PyTreeRestore(
             item=like, restore_args=ocp.checkpoint_utils.construct_restore_args(like), partial_restore=True
         )
-        return manager.restore(step, args=arguments)["params"]
+        return manager.restore(step, args=ocp.args.Composite(state=arguments))["state"]["params"]
 
 
 def _copy_texts(source: Path, target: Path) -> list[str]:
