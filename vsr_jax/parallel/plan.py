@@ -118,7 +118,8 @@ def plan(program: Program, chip: Chip) -> Planned:
     memory["temporaries"] = stats.temp_size_in_bytes / GIB
     memory["program"] = stats.generated_code_size_in_bytes / GIB
     try:
-        text = compiled.as_text()
+        with hidden_noise():
+            text = compiled.as_text()
     except jax.errors.JaxRuntimeError as error:
         # Some programs with asynchronous collectives cannot be printed (seen with libtpu 0.0.52 for v6e).
         return result(

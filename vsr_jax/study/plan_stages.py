@@ -96,7 +96,7 @@ def score_program(config: ModelConfig, mesh: Mesh, rows: int, length: int) -> Pr
 def rollout_programs(
     config: ModelConfig, mesh: Mesh, lanes: int, group: int, prompt: int, response: int
 ) -> tuple[Program, Program]:
-    """A chunk of decode steps with every slot at its full length, and the prefill of one prompt a lane.
+    """A chunk of decode steps with every slot at its full length, and the prefill of one prompt.
 
     Lanes of `group` slots hold two prompts each, as the sampler lays out a long queue.
     """
@@ -129,8 +129,7 @@ def rollout_programs(
         trips=STEPS,
         note=f"{lanes * group} slots in {lanes} lanes, ({prompt} + {response}) tokens, mesh {mesh_text}",
     )
-    tokens = _shape("int32", lanes, prompt)
-    ints = _shape("int32", lanes)
+    tokens, ints = _shape("int32", 1, prompt), _shape("int32", 1)
     arguments = placed((tokens, ints, ints, ints), batch_shardings((tokens, ints, ints, ints), mesh, SAMPLER_RULES))
     filling = Program(
         "rollout prefill",
@@ -138,9 +137,10 @@ def rollout_programs(
         (state, params, *arguments),
         mesh,
         kinds,
-        tokens=lanes * prompt,
-        flops=sum(pass_flops(config, lanes, prompt)),
-        note=f"{lanes} prompts x {prompt} tokens, mesh {mesh_text}",
+        tokens=prompt,
+        # Each row shard runs the prompt, and the one that owns the lane keeps it.
+        flops=sum(pass_flops(config, 1, prompt)) * mesh.shape["data"] * mesh.shape["fsdp"],
+        note=f"1 prompt of {prompt} tokens, mesh {mesh_text}",
     )
     return decoding, filling
 
