@@ -1,9 +1,11 @@
 """Compiles a program for a slice of TPUs that is not there, and reads off what it would take."""
 
 import re
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -46,7 +48,7 @@ class Planned:
 
     Attributes:
       fits: whether it compiled within the memory.
-      message: the compiler's own words where it did not, or where it fits and its costs are not known.
+      message: the compiler's own words where it did not.
       memory_gib: kind -> GiB; `temporaries` and `program` beside the kinds of the arguments.
       cost: FLOPs, bytes and collectives of one call.
       seconds: roofline time of one call by limit: compute, memory, links.
@@ -105,26 +107,23 @@ def plan(program: Program, chip: Chip) -> Planned:
             note=program.note,
         )
 
-    try:
-        with jax.set_mesh(program.mesh), hidden_noise():
-            compiled = program.function.lower(*program.args).compile()
-    except jax.errors.JaxRuntimeError as error:
-        # Out of memory, or an error inside the compiler: either way this program cannot be run as it is.
-        return result(False, _first_words(str(error)), Cost(), {})
+    with tempfile.TemporaryDirectory() as folder:
+        # The compiled object cannot print every program (asynchronous collectives); the compiler itself can.
+        options: Any = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
+        try:
+            with jax.set_mesh(program.mesh), hidden_noise():
+                compiled = program.function.lower(*program.args).compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError as error:
+            # Out of memory, or an error inside the compiler: either way this program cannot be run as it is.
+            return result(False, _first_words(str(error)), Cost(), {})
+        dumped = sorted(Path(folder).glob("*.after_codegen.txt"))
+        text = dumped[-1].read_text() if dumped else compiled.as_text()
     stats = compiled.memory_analysis()
     rest = stats.argument_size_in_bytes / GIB - sum(memory.values())
     memory["inputs"] = max(rest, 0.0)
     memory["results"] = max(stats.output_size_in_bytes - stats.alias_size_in_bytes, 0) / GIB
     memory["temporaries"] = stats.temp_size_in_bytes / GIB
     memory["program"] = stats.generated_code_size_in_bytes / GIB
-    try:
-        with hidden_noise():
-            text = compiled.as_text()
-    except jax.errors.JaxRuntimeError as error:
-        # Some programs with asynchronous collectives cannot be printed (seen with libtpu 0.0.52 for v6e).
-        return result(
-            True, f"fits, but its program cannot be printed, so no costs: {_first_words(str(error))}", Cost(), {}
-        )
     cost = program_cost(text, trips=program.trips)
     seconds = {
         "compute": cost.flops / chip.flops,

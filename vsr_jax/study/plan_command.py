@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,15 @@ class PlanSettings:
     search: bool = False
 
 
-def model_config(name: str) -> ModelConfig:
-    """The decoder of a directory with a `config.json`, or of a preset, computing in bfloat16."""
+def model_config(name: str, tokens: int = 0) -> ModelConfig:
+    """The decoder of a directory with a `config.json`, or of a preset, computing in bfloat16.
+
+    Args:
+      tokens: rows of so many must fit; a shorter context is overridden, as a run would have to by name.
+    """
     file = Path(name) / "config.json"
-    return parse_config(read_config(file) if file.exists() else preset(name), where=str(name), dtype="bfloat16")
+    config = parse_config(read_config(file) if file.exists() else preset(name), where=str(name), dtype="bfloat16")
+    return replace(config, max_position=max(config.max_position, tokens))
 
 
 def plan_stages(settings: PlanSettings, say: Callable[[str], None] = lambda text: None) -> list[Planned]:
@@ -70,7 +75,9 @@ def plan_stages(settings: PlanSettings, say: Callable[[str], None] = lambda text
     """
     if unknown := sorted(set(settings.stages) - set(STAGES)):
         raise UserError(f"unknown stage {unknown[0]!r}; stages are {', '.join(STAGES)}")
-    config = model_config(settings.model)
+    config = model_config(settings.model, max(settings.length, settings.prompt + settings.response))
+    if config.max_position > (stated := model_config(settings.model).max_position):
+        say(f"note: {settings.model} has a context of {stated} tokens; planned with {config.max_position} by override")
     chip, _ = parse_topology(settings.topology)
     devices = slice_devices(settings.topology)
     mesh = make_mesh(parse_mesh(settings.mesh or "fsdp=-1"), devices)
@@ -172,9 +179,6 @@ def _lines(p: Planned, price: float) -> Iterator[str]:
         yield f"  HBM a chip, arguments only (GiB): {memory}"
         return
     yield f"  fits; HBM a chip {used:.2f} GiB: {memory}"
-    if p.message:
-        yield f"  {p.message}"
-        return
     yield (
         f"  {p.cost.flops / 1e12:.1f} TFLOP a chip ({p.waste:+.1%} of what the model needs), "
         f"{p.cost.bytes / 2**30:.1f} GiB of memory traffic, compiled in {p.compile_seconds:.0f} s"

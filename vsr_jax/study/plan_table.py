@@ -18,8 +18,9 @@ STAGES = ("rollout", "update", "score")
 
 def plan_in_process(model: str, topology: str, stage: str) -> list[Mapping[str, Any]]:
     """The plans of one stage as `vsr plan --json` gives them; one row with the reason where it cannot be planned."""
-    code = f"from vsr_jax.cli_plan import Plan; Plan({model!r}, {topology!r}, stage={stage!r}, json=True).run()"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    code = "from vsr_jax.cli import main; main()"
+    arguments = ["plan", "--model", model, "--topology", topology, "--stage", stage, "--json"]
+    run = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
     try:
         return json.loads(run.stdout)
     except ValueError:
