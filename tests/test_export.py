@@ -177,6 +177,38 @@ def test_what_cannot_be_exported_is_said_in_one_line(run: Path, tmp_path: Path) 
     assert not list(tmp_path.glob(".*"))
 
 
+def flip(folder: Path) -> None:
+    """One bit in the middle of every data file of some size."""
+    for file in folder.rglob("*"):
+        if file.is_file() and file.parent.name == "d" and file.stat().st_size > 10_000:
+            content = bytearray(file.read_bytes())
+            content[len(content) // 2] ^= 16
+            file.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_refused_and_another_step_still_exports(run: Path, tmp_path: Path) -> None:
+    flip(run / "checkpoints" / "20")
+    with pytest.raises(UserError, match=r"checkpoints/20: .*choose another --step"):
+        export(run, tmp_path / "out")
+    export(run, tmp_path / "out", step=10)
+    assert_same(load_model(tmp_path / "out")[1], moved(load_model(BASE)[1], 10))
+
+
+def test_parameters_other_than_those_saved_are_refused(run: Path, tmp_path: Path) -> None:
+    extra = run / "checkpoints" / "20" / "extra" / "metadata"
+    held = json.loads(extra.read_text())
+    held["marks"][0] ^= 1
+    extra.write_text(json.dumps(held))
+    with pytest.raises(UserError, match="its parameters are not those that were saved"):
+        export(run, tmp_path / "out")
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "checkpoints", 3, {"weights": np.zeros(3, np.float32)})
+    with pytest.raises(UserError, match=r"checkpoints/3: is not the checkpoint of a training state"):
+        export(tmp_path, tmp_path / "out", model=str(BASE))
+
+
 def test_a_killed_export_leaves_no_directory_and_does_not_stand_in_the_way(tmp_path: Path) -> None:
     leftover = tmp_path / ".out.partial"
     leftover.mkdir()

@@ -20,6 +20,7 @@ from vsr_jax.model.config import ModelConfig, parse_config, read_config
 from vsr_jax.model.params import Params, lookup, param_specs
 from vsr_jax.model.resolve import resolve_model
 from vsr_jax.model.weight_files import stored_tensors, write_json
+from vsr_jax.training.checkpoint import fingerprints
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -203,17 +204,29 @@ def _load(source: Source) -> tuple[ModelConfig, Params]:
 
 def _restore_params(directory: Path, step: int, host: SingleDeviceSharding) -> Params:
     """The parameters of a training state, and nothing else of it, whatever devices it was saved from."""
-    handlers = {"state": ocp.PyTreeCheckpointHandler()}
-    with ocp.CheckpointManager(directory.absolute(), item_handlers=handlers) as manager:
-        metadata: Any = manager.item_metadata(step)["state"]
-        tree: Mapping[str, Any] = getattr(metadata, "tree", None) or {}
-        if "params" not in tree:
-            raise UserError(f"{directory / str(step)}: holds no params; it is not the checkpoint of a training state")
-        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=host), {"params": tree["params"]})
-        arguments = ocp.args.PyTreeRestore(
-            item=like, restore_args=ocp.checkpoint_utils.construct_restore_args(like), partial_restore=True
-        )
-        return manager.restore(step, args=ocp.args.Composite(state=arguments))["state"]["params"]
+    where = directory / str(step)
+    handlers = {"state": ocp.PyTreeCheckpointHandler(), "extra": ocp.JsonCheckpointHandler()}
+    try:
+        with ocp.CheckpointManager(directory.absolute(), item_handlers=handlers) as manager:
+            metadata: Any = manager.item_metadata(step)
+            tree = metadata["state"].tree["params"]
+            like = {"params": jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=host), tree)}
+            state = ocp.args.PyTreeRestore(
+                item=like, restore_args=ocp.checkpoint_utils.construct_restore_args(like), partial_restore=True
+            )
+            found = manager.restore(step, args=ocp.args.Composite(state=state, extra=ocp.args.JsonRestore()))
+            params, marks = found["state"]["params"], found["extra"]["marks"]
+    except KeyError as error:
+        raise UserError(f"{where}: is not the checkpoint of a training state ({error.args[0]})") from None
+    except Exception as error:  # what a damaged file raises depends on where the damage is
+        raise UserError(
+            f"{where}: cannot be read ({str(error).partition(chr(10))[0]}); choose another --step"
+        ) from None
+    # The fingerprints are of the whole state, whose parameters come first.
+    own = [int(mark) for mark in jax.device_get(fingerprints(params))]
+    if own != marks[: len(own)]:
+        raise UserError(f"{where}: its parameters are not those that were saved; choose another --step")
+    return params
 
 
 def _copy_texts(source: Path, target: Path) -> list[str]:
