@@ -111,6 +111,31 @@ def test_collectives_by_what_a_device_sends() -> None:
     assert cost.bytes == pytest.approx(runs * (5 * size + 2 * size + 12))
 
 
+SLICED = """
+%copied (q: bf16[8,1024]) -> bf16[2,1024] {{
+  %q = bf16[8,1024]{{1,0}} parameter(0)
+  ROOT %s = bf16[2,1024]{{1,0:S(1)}} slice(%q), slice={{[0:2], [0:1024]}}
+}}
+
+ENTRY %main (p: bf16[8,1024]) -> bf16[2,1024] {{
+  %p = bf16[8,1024]{{1,0}} parameter(0)
+  %start = ((bf16[8,1024]{{1,0}}), bf16[2,1024]{{1,0:S(1)}}, s32[]{{:S(2)}}) {start}
+  ROOT %end = bf16[2,1024]{{1,0:S(1)}} {end}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("slice-start(%p), slice={[0:2], [0:1024]}", "slice-done(%start)"),
+        ("async-start(%p), calls=%copied", "async-done(%start)"),
+    ],
+)
+def test_a_slice_fetched_in_the_background_is_read_once_in_either_spelling(start, end) -> None:
+    assert program_cost(SLICED.format(start=start, end=end)).bytes == 2 * 1024 * 2
+
+
 def test_topologies_by_name() -> None:
     chip, shape = parse_topology("v5p:2x2x4")
     assert (chip.name, shape, chip.hbm_gib) == ("v5p", (2, 2, 4), 95)

@@ -16,8 +16,8 @@ _NAME = re.compile(r"%([\w.\-]+)")
 _COMPUTATION = re.compile(r"^(ENTRY )?%([\w.\-]+) \(.*\{\s*$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%([\w.\-]+) = (.*)$")
 _FREE = {"parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all", "partition-id", "replica-id"}
-_FREE |= {"iota", "opt-barrier", "while", "conditional", "call"}
-"""Moves no bytes of its own; what ends in `-done` has been counted where it started."""
+_FREE |= {"iota", "opt-barrier", "while", "conditional", "call", "async-start", "async-update"}
+"""Moves no bytes of its own: the computations that it calls do. What ends in `-done` counts where it started."""
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute", "ragged-all-to-all")
 
 
