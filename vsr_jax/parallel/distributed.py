@@ -95,8 +95,9 @@ def barrier(name: str, *, timeout_s: float = 600.0) -> None:
     client = _client()
     client.key_value_set(f"vsr/barrier/{name}/{jax.process_index()}", "here")
     deadline, missing = time.monotonic() + timeout_s, []
-    for process in range(jax.process_count()):
-        left = max(deadline - time.monotonic(), 0.001)
+    for process in sorted({*range(jax.process_count())} - {jax.process_index()}):
+        # Who came in time is asked even when another one has used the time up, and the answer takes a moment.
+        left = max(deadline - time.monotonic(), 1.0)
         try:
             client.blocking_key_value_get(f"vsr/barrier/{name}/{process}", int(1000 * left))
         except jax.errors.JaxRuntimeError:
