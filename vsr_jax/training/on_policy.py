@@ -87,6 +87,7 @@ def train_rlvr(
     rules: OpeningRules | None = None,
     verify: Any = None,
     on_step: Callable[[int, Mapping[str, float]], None] | None = None,
+    on_params: Callable[[int, Params], None] | None = None,
 ) -> Params:
     """Trains and returns the parameters after the last step.
 
@@ -106,6 +107,8 @@ def train_rlvr(
       rules: opening rules for the metrics.
       verify: see `judge`.
       on_step: called with (steps done, metrics) after each step.
+      on_params: called with (steps done, parameters) after each step, before its checkpoint, so that what it writes
+        is complete wherever a run goes on. The next step takes the parameters' memory: copy what is kept.
 
     Raises:
       UserError: no rows, or `patience` updates had a non-finite gradient; the batch is saved to `out/bad_batch.npz`.
@@ -188,6 +191,8 @@ def train_rlvr(
             }
             with metrics_file.open("a") as file:
                 file.write(json.dumps(line) + "\n")
+            if on_params is not None:
+                on_params(step + 1, state.params)
             stop = stopping(step)
             if (step + 1) % settings.checkpoint_every == 0 or step + 1 == settings.steps or stop:
                 checkpoints.save(step + 1, state)
