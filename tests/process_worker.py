@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from vsr_jax.data import micro
+from vsr_jax.data.micro import BASE
 from vsr_jax.errors import UserError
 from vsr_jax.judging import judge
 from vsr_jax.objectives.advantages import group_advantages
@@ -20,7 +21,6 @@ from vsr_jax.parallel.mesh import make_mesh
 from vsr_jax.parallel.rules import batch_shardings, keep_placed, state_shardings
 from vsr_jax.sampling.sampler import sample
 from vsr_jax.sampling.types import SamplingParams
-from vsr_jax.study.micro import BASE
 from vsr_jax.study.policy import load_policy
 from vsr_jax.training.batches import grouped_batch
 from vsr_jax.training.on_policy import rewards_of

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from vsr_jax.data import micro
+from vsr_jax.data.micro import BASE
 from vsr_jax.model.params import param_specs
-from vsr_jax.study.micro import BASE
 from vsr_jax.study.policy import load_policy
 from vsr_jax.training import on_policy
 from vsr_jax.training.checkpoint import Checkpoints

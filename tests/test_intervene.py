@@ -10,6 +10,7 @@ import pytest
 
 from vsr_jax.cli import main
 from vsr_jax.data import micro
+from vsr_jax.data.micro import BASE
 from vsr_jax.data.store import read_rollouts
 from vsr_jax.errors import UserError
 from vsr_jax.mechanism.first_token import FirstTokens
@@ -30,8 +31,7 @@ from vsr_jax.mechanism.intervene import (
 from vsr_jax.sampling.types import Rollouts
 from vsr_jax.study.intervene import effects, folder_of, sample_conditions, slot_occupancy
 from vsr_jax.study.measure import MeasureSettings, sample_to_store
-from vsr_jax.study.micro import BASE, save_policy
-from vsr_jax.study.policy import Policy, load_policy
+from vsr_jax.study.policy import Policy, load_policy, save_policy
 from vsr_jax.support import MICRO_RULES
 
 SETTINGS = MeasureSettings(4, 48, framing="micro", require_stop=True, extract="boxed", rows=16)

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from vsr_jax.cli import main
+from vsr_jax.data.micro import BASE
 from vsr_jax.data.rows import Row
 from vsr_jax.study.joint import gaps_by_kind, joint_support
-from vsr_jax.study.micro import BASE
 
 
 def rows_of(*ids: tuple[str, ...]) -> list[Row]:

@@ -12,6 +12,7 @@ import pytest
 from vsr_jax import support
 from vsr_jax.cli import main
 from vsr_jax.data import micro
+from vsr_jax.data.micro import BASE
 from vsr_jax.data.store import read_rollouts
 from vsr_jax.errors import UserError
 from vsr_jax.study.compare import budgets, contrast, correlations, moved_other, spread
@@ -19,8 +20,7 @@ from vsr_jax.study.grid import DECODINGS, Cell, decoding, load_sources
 from vsr_jax.study.measure import Measurement
 from vsr_jax.study.measure_report import make_tables
 from vsr_jax.study.measure_tables import paper_table, sensitivity_table
-from vsr_jax.study.micro import BASE, save_policy
-from vsr_jax.study.policy import load_policy
+from vsr_jax.study.policy import load_policy, save_policy
 
 ROWS = micro.math_rows(micro.DEFAULT, 0, 3, split="evaluation")
 

@@ -13,6 +13,7 @@ import pytest
 
 from vsr_jax.cli import main
 from vsr_jax.data import micro
+from vsr_jax.data.micro import BASE
 from vsr_jax.errors import UserError
 from vsr_jax.mechanism.first_token import candidate_table, first_tokens, mass_by_opening
 from vsr_jax.mechanism.localize import _compare, check_same_tokens, teacher_force
@@ -21,8 +22,7 @@ from vsr_jax.mechanism.positions import POSITION_GROUPS, describe_high, first_ov
 from vsr_jax.mechanism.statistics import pair_statistics
 from vsr_jax.model import transformer
 from vsr_jax.study.measure import MeasureSettings, sample_to_store
-from vsr_jax.study.micro import BASE, save_policy
-from vsr_jax.study.policy import Policy, load_policy
+from vsr_jax.study.policy import Policy, load_policy, save_policy
 from vsr_jax.study.sources import policy_names, stored_responses
 from vsr_jax.support import MICRO_RULES
 

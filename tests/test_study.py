@@ -1,72 +1,191 @@
-"""The micro study and `vsr measure`, small: stages done once, results that survive an interrupt, clear refusals."""
+"""The study and `vsr measure`, small: stages done once, results that survive an interrupt, clear refusals."""
 
+import csv
 import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
+import pyarrow as pa
 import pytest
+from tiny_study import tiny_preset
 
+from experiments.exp7_mitigation import spearman
 from vsr_jax.cli import main
 from vsr_jax.data import micro
+from vsr_jax.data.micro import BASE
+from vsr_jax.data.rows import Row
 from vsr_jax.data.store import read_rollouts
 from vsr_jax.errors import UserError
+from vsr_jax.report import Estimate
+from vsr_jax.study.kinds import prior_texts
 from vsr_jax.study.measure import MeasureSettings, sample_to_store, summarise
-from vsr_jax.study.micro import BASE, MicroStudy, measurements, run_micro, stages
+from vsr_jax.study.micro import micro_preset
 from vsr_jax.study.policy import load_policy
 from vsr_jax.study.runs import Stage, claim_folder, run_stages
+from vsr_jax.study.seeds import over_seeds
+from vsr_jax.study.shortcuts import few_words_of_its_own, shortcut_share
+from vsr_jax.study.statements import Statement, verdict
+from vsr_jax.study.study_run import run_study, status_lines, study_stages
 
-TINY = MicroStudy(math_steps=1, if_steps=1, train_rows=16, prompts=4, samples=4)
+EXPERIMENTS = range(1, 9)
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("micro")
-    run_micro(TINY, root)
+    """The whole study, tiny, under one seed."""
+    root = tmp_path_factory.mktemp("study")
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(root / "compiled"))  # stages share their programs
+    run_study(tiny_preset(), [0], root)
+    jax.config.update("jax_compilation_cache_dir", before)
     return root
 
 
-def test_study_writes_the_page_with_its_tables_and_figures(root: Path) -> None:
+def test_the_page_opens_without_a_network_and_has_every_experiment(root: Path) -> None:
     report = root / "report"
     page = (report / "index.html").read_text()
-    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page)  # opens without a network
-    for name in ("best_at_k", "bucket_flow", "openings", "training"):
-        assert (report / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert (report / f"{name}.svg").exists()
-    table = (report / "support.md").read_text()
-    assert all(name in table for name in ("Base", "Math-RLVR", "IF-RLVR", "mean@4", "best@4"))
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page)
+    for number in EXPERIMENTS:
+        assert (report / f"experiment{number}_table1.md").exists()
+        if number != 8:
+            assert (report / f"experiment{number}_figure1.png").read_bytes().startswith(b"\x89PNG")
+    claims = (report / "claims.md").read_text()
+    figures = ("Table 1", "Table 2", "Table 3", *(f"Figure {n}" for n in (3, 4, 5, 6, 8, 9, 10, 11)))
+    assert all(name in claims for name in figures)
+    assert "miniature" in page
 
 
-def test_study_numbers_are_those_of_the_stored_rollouts(root: Path) -> None:
-    found = measurements(TINY, root)
-    for task in ("math", "instructions"):
-        for name in ("Base", "Math-RLVR", "IF-RLVR"):
-            folder = next(s for s in stages(TINY) if s.name == f"measure-{name.lower()}-{task}").folder(root)
-            table = read_rollouts(folder)
-            assert len(table) == 16
-            passed = np.array(table["passed"].to_pylist(), float).reshape(4, 4)
-            measured = found[task][name]
-            assert measured.interval["mean"][0] == pytest.approx(passed.mean())
-            assert measured.curve["exact"][-1] == pytest.approx((passed.sum(1) > 0).mean())
-            assert sum(measured.openings.values()) == pytest.approx(1)
+def test_numbers_are_those_of_the_stored_rollouts(root: Path) -> None:
+    stage = next(s for s in study_stages(tiny_preset(), [0]) if s.name == "measure-math-rlvr-micro_instructions")
+    passed = np.array(read_rollouts(stage.folder(root))["passed"].to_pylist(), float).reshape(6, 4)
+    rows = list(csv.DictReader((root / "report" / "experiment1_table1.csv").open()))
+    row = next(row for row in rows if row["policy"] == "Math-RLVR")
+    assert float(row["mean"]) == pytest.approx(passed.mean(), abs=1e-3)
+    assert float(row["best"]) == pytest.approx((passed.sum(1) > 0).mean(), abs=1e-3)
+    assert float(row["mixed"]) == pytest.approx(np.isin(passed.sum(1), [1, 2, 3]).mean(), abs=1e-3)
 
 
 def test_finished_stages_are_not_run_again(root: Path, capsys: pytest.CaptureFixture) -> None:
     files = {f: f.stat().st_mtime_ns for f in (root / "stages").rglob("*") if f.is_file()}
-    run_micro(TINY, root)
+    run_study(tiny_preset(), [0], root)
     assert files == {f: f.stat().st_mtime_ns for f in (root / "stages").rglob("*") if f.is_file()}
-    assert capsys.readouterr().err.count("done before") == len(stages(TINY))
+    stages = study_stages(tiny_preset(), [0])
+    assert capsys.readouterr().err.count("done before") == len(stages)
+    assert status_lines(tiny_preset(), [0], root)[-1] == f"{len(stages)} of {len(stages)} stages are done"
 
 
 def test_a_setting_changes_the_stages_that_depend_on_it_and_no_other() -> None:
-    from dataclasses import replace
-
-    keys = {s.name: s.key() for s in stages(TINY)}
-    other = {s.name: s.key() for s in stages(replace(TINY, if_steps=2))}
+    preset = tiny_preset()
+    keys = {s.name: s.key() for s in study_stages(preset, [0], ["1", "2", "3"])}
+    longer = replace(preset, instructions=replace(preset.instructions, steps=3))
+    other = {s.name: s.key() for s in study_stages(longer, [0], ["1", "2", "3"])}
     changed = {name for name in keys if keys[name] != other[name]}
-    assert changed == {"if-rlvr", "measure-if-rlvr-math", "measure-if-rlvr-instructions"}
+    assert changed == {
+        "if-rlvr",
+        "if-then-math",
+        "measure-if-rlvr-micro_math",
+        "measure-if-rlvr-step-1-micro_math",
+        "measure-if-then-math-micro_math",
+    }
+
+
+def test_stages_come_after_their_inputs_and_once_under_all_seeds() -> None:
+    stages = study_stages(tiny_preset(), [0, 1])
+    keys = [stage.key() for stage in stages]
+    assert len(set(keys)) == len(keys)
+    for i, stage in enumerate(stages):
+        assert {needed.key() for needed in stage.inputs} <= set(keys[:i])
+    assert [s.name for s in stages if s.name == "base"] == ["base"]  # the same under every seed
+    assert {"math-rlvr", "math-rlvr.1"} <= {s.name for s in stages}
+
+
+def test_only_takes_numbers_and_names_and_brings_what_they_need() -> None:
+    preset = tiny_preset()
+    names = [s.name for s in study_stages(preset, [0], ["if-then-math"])]
+    assert names == ["base", "if-rlvr", "if-then-math"]
+    with pytest.raises(UserError, match="--only 9: no such experiment"):
+        study_stages(preset, [0], ["9"])
+    with pytest.raises(UserError, match="no stage has such a name"):
+        study_stages(preset, [0], ["nothing-*"])
+    with pytest.raises(UserError, match="--only 7: the quick form"):
+        study_stages(micro_preset("quick"), [0], ["7"])
+
+
+def test_an_unfinished_study_reports_what_is_done(tmp_path: Path) -> None:
+    page = run_study(tiny_preset(), [0], tmp_path, ["base"])
+    assert "Experiment 1: " in page.read_text()
+    assert "not done yet" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "expected"),
+    [
+        (-0.1, -0.2, -0.01, "as in the paper"),
+        (0.1, 0.01, 0.2, "opposite"),
+        (-0.1, -0.2, 0.0, "inconclusive"),
+        (-0.1, float("nan"), float("nan"), "no interval from one seed"),
+        (float("nan"), float("nan"), float("nan"), "not measured"),
+    ],
+)
+def test_verdicts_follow_from_the_numbers(value: float, low: float, high: float, expected: str) -> None:
+    assert verdict(Statement("Table 1", "it falls", "-.1", -1, Estimate(value, low, high))) == expected
+
+
+def test_intervals_over_seeds_are_those_of_a_plain_crosswise_bootstrap() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 20))
+    values[1, 4] = np.nan
+    got = over_seeds(list(values), draws=20_000)
+    draw = np.random.default_rng(1)
+    means = []
+    for _ in range(20_000):
+        s, p = draw.integers(3, size=3), draw.integers(20, size=20)
+        means.append(np.nanmean(values[np.ix_(s, p)]))
+    assert got.value == pytest.approx(np.nanmean(values))
+    np.testing.assert_allclose([got.low, got.high], np.quantile(means, [0.025, 0.975]), atol=0.02)
+
+
+def test_shortcuts_are_passing_responses_without_words_of_their_own() -> None:
+    row = Row("a", "p", "instructions", None, ("keywords:existence",), ({"keywords": ["red house"]},))
+    assert few_words_of_its_own(row, "Red house !")
+    assert few_words_of_its_own(row, "a red house here now")
+    assert not few_words_of_its_own(row, "the red house stands on a hill")
+    table = pa.table(
+        {
+            "prompt_id": ["a"] * 4,
+            "text": ["red house", "red house", "the red house stands on a hill", "red"],
+            "passed": pa.array([True, False, True, None]),
+        }
+    )
+    assert shortcut_share(table, [row]).tolist() == [pytest.approx(1 / 3)]
+
+
+def test_rank_correlation_with_ties() -> None:
+    x, y = np.array([1.0, 2.0, 2.0, 5.0, 9.0]), np.array([3.0, 1.0, 1.0, 0.5, 0.0])
+    assert spearman(x, y) == pytest.approx(-1.0)
+    assert spearman(x, np.array([1.0, 3.0, 2.0, 4.0, 5.0])) == pytest.approx(0.9747, abs=1e-4)
+
+
+def test_prior_texts_are_correct_ended_and_of_one_opening() -> None:
+    table = pa.table(
+        {
+            "prompt_id": ["a", "a", "a", "b", "c"],
+            "prompt_tokens": [[1]] * 5,
+            "tokens": [[1, 2, 3], [1, 2], [9], [4, 5], [6]],
+            "text": ["long", "short", "wrong", "direct", "cut"],
+            "passed": [True, True, False, True, True],
+            "opening": ["DRI", "DRI", "DRI", "DAI", "DRI"],
+            "finish_reason": ["stop", "stop", "stop", "stop", "length"],
+        }
+    )
+    assert prior_texts(table, "DRI", 50, 0) == [([1], [1, 2], "short")]
+    assert {text for *_, text in prior_texts(table, "", 50, 0)} <= {"long", "short", "direct"}
+    with pytest.raises(UserError, match="no correct response opens with CSI"):
+        prior_texts(table, "CSI", 50, 0)
 
 
 def test_an_interrupted_stage_is_taken_up_where_it_stopped(tmp_path: Path) -> None:
@@ -193,8 +312,10 @@ for package in (vsr_jax, experiments):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 from pathlib import Path
-from vsr_jax.study.micro import MicroStudy, run_micro
-run_micro(MicroStudy(math_steps=1, if_steps=1, train_rows=4, prompts=2, samples=2), Path({str(tmp_path)!r}))
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from tiny_study import tiny_preset
+from vsr_jax.study.study_run import run_study
+run_study(tiny_preset(), [0], Path({str(tmp_path)!r}), ["measure-math-rlvr-micro_math"])
 print(sys.modules["torch"])
 """
     assert python(code).endswith("None")

@@ -12,6 +12,7 @@ import pytest
 
 from vsr_jax.cli import main
 from vsr_jax.data import micro
+from vsr_jax.data.micro import BASE
 from vsr_jax.data.rows import Row
 from vsr_jax.errors import UserError
 from vsr_jax.judging import Judged, judge
@@ -19,7 +20,6 @@ from vsr_jax.model.checkpoint_io import load_model
 from vsr_jax.objectives.types import Objective
 from vsr_jax.sampling.sampler import sample
 from vsr_jax.sampling.types import SamplingParams
-from vsr_jax.study.micro import BASE
 from vsr_jax.study.policy import load_policy
 from vsr_jax.study.pretrain import PretrainSettings, pretrain
 from vsr_jax.training.checkpoint import read_metrics, restore_latest, rewind_metrics, save

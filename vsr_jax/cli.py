@@ -1,7 +1,7 @@
 """The command `vsr`: parses, calls, prints. JAX is imported by the commands that compute, not by `--help`."""
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,50 +10,9 @@ import tyro
 from vsr_jax.cli_mechanism import Intervene, Joint, Localize, Measure, Openings
 from vsr_jax.cli_model import Export, Inspect
 from vsr_jax.cli_plan import Plan
+from vsr_jax.cli_study import Study
 from vsr_jax.cli_train import Train
 from vsr_jax.errors import UserError
-
-
-@dataclass(frozen=True)
-class Study:
-    """Run a study: all its stages, then one report. Goes on where it was interrupted.
-
-    micro: from one tiny Base policy a Math-RLVR and an IF-RLVR branch, and the support of all three on both tasks, in
-    minutes on a laptop.
-    """
-
-    name: tyro.conf.Positional[Literal["micro"]]
-    """Which study."""
-    out: Path = Path("runs/micro")
-    """Run folder; the page is OUT/report/index.html."""
-    world: str = "default"
-    """Preset of the micro world: default, no_mix, rambling or harder."""
-    base: str = ""
-    """Model directory of the Base policy; empty takes the one that ships with the package."""
-    math_steps: int = 40
-    """GRPO steps of the Math-RLVR branch."""
-    if_steps: int = 60
-    """GRPO steps of the IF-RLVR branch."""
-    learning_rate: float = 3e-4
-    """Of AdamW, in both branches."""
-    train_rows: int = 2048
-    """Training prompts a task."""
-    prompts: int = 64
-    """Evaluation prompts a task."""
-    samples: int = 32
-    """Responses a prompt when measuring."""
-    seed: int = 0
-    """Of training prompts, rollouts and measurements."""
-
-    def run(self) -> None:
-        """Runs the stages that are not done and prints the table."""
-        from vsr_jax.study.micro import MicroStudy, run_micro
-
-        study = MicroStudy(**{f.name: getattr(self, f.name) for f in fields(MicroStudy)})
-        page = run_micro(study, self.out)
-        print((page.parent / "support.md").read_text())
-        print((page.parent / "contrasts.md").read_text())
-        print(f"report: {page}")
 
 
 @dataclass(frozen=True)

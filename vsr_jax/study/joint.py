@@ -109,6 +109,15 @@ def _per_prompt(marks: _Marks, held: np.ndarray, followed: np.ndarray) -> Floats
     return np.column_stack([shares, shares[:, 0] * shares[:, 1]])
 
 
+def joint_per_prompt(table: pa.Table, rows: Sequence[Row]) -> Floats:
+    """float64[prompts, 4]: C, F, J and C F of each prompt in the order of `rows`; NaN where it has no verdict."""
+    marks = _marks(table, rows)
+    followed = np.array([bool(parts) and all(parts) for parts in marks.parts], bool)
+    out = np.full((len(rows), 4), np.nan)
+    out[np.unique(marks.prompt)] = _per_prompt(marks, np.ones(len(followed), bool), followed)
+    return out
+
+
 def joint_support(table: pa.Table, rows: Sequence[Row]) -> Joint:
     """C, F, J and the gap, each with an interval; means weigh prompts equally.
 

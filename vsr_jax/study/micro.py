@@ -1,197 +1,84 @@
-"""The micro study: from one tiny Base a Math-RLVR and an IF-RLVR branch; the support of all three on both tasks."""
+"""The micro preset: the whole study on the embedded Base, in minutes on two cores.
 
-import hashlib
-import shutil
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+Rates are 300 times the recipe's, the ratio that the miniature's RL rate has to the paper's. `quick` has shorter runs
+and leaves an experiment out, `full` has longer ones; what differs stands here and nowhere else.
+"""
 
-from vsr_jax.data import micro
-from vsr_jax.data.overlap import overlap
-from vsr_jax.data.rows import Row
-from vsr_jax.data.store import read_rollouts
-from vsr_jax.model.checkpoint_io import save_model
-from vsr_jax.study.measure import Measurement, MeasureSettings, sample_to_store, summarise
-from vsr_jax.study.policy import Policy, load_policy
-from vsr_jax.study.runs import Report, Stage, run_stages
-from vsr_jax.support import MICRO_RULES
-from vsr_jax.training.on_policy import train_rlvr
-from vsr_jax.training.settings import RlvrSettings
+from dataclasses import replace
+from typing import Literal
 
-BASE = Path(micro.__file__).parent / "base"
-"""The Base policy that ships with the package; `training.json` in it says how it was made."""
+from vsr_jax.study.grid import Decoding
+from vsr_jax.study.preset import Bench, Preset, Prior, Source
+from vsr_jax.training.settings import OpdSettings, RlvrSettings, SftSettings
 
-TASKS = ("math", "instructions")
-POLICIES = ("Base", "Math-RLVR", "IF-RLVR")
+Size = Literal["quick", "standard", "full"]
+
+_RATE = 3e-4
+_TOKENS = 48
+
+_RUN = RlvrSettings(prompts=16, samples=16, max_tokens=_TOKENS, learning_rate=_RATE, require_stop=True, extract="boxed")
 
 
-@dataclass(frozen=True)
-class MicroStudy:
-    """Settings of the micro study. Both branches share everything but the task and the number of steps.
-
-    Attributes:
-      world: preset of the micro world.
-      base: model directory of the Base policy; the one that ships with the package when empty.
-      math_steps, if_steps: GRPO steps of the two branches.
-      learning_rate: of AdamW, both branches.
-      train_rows: training prompts a task.
-      prompts: evaluation prompts a task; none of them is in any training text.
-      samples: responses a prompt when measuring.
-      seed: of training prompts, rollouts and measurements.
-    """
-
-    world: str = "default"
-    base: str = ""
-    math_steps: int = 40
-    if_steps: int = 60
-    learning_rate: float = 3e-4
-    train_rows: int = 2048
-    prompts: int = 64
-    samples: int = 32
-    seed: int = 0
-
-
-def task_rows(study: MicroStudy, task: str, split: str) -> list[Row]:
-    """Rows of a task; evaluation rows do not depend on the seed, so that every seed is measured on the same prompts."""
-    make = micro.math_rows if task == "math" else micro.instruction_rows
-    world = micro.PRESETS[study.world]
-    if split == "train":
-        return make(world, study.seed, study.train_rows, split="train")
-    return make(world, 0, study.prompts, split="evaluation")
-
-
-def rlvr_settings(study: MicroStudy, task: str) -> RlvrSettings:
-    """Training settings of a branch: 16 x 16 rollouts a step, one on-policy update, no KL, answers must end."""
-    return RlvrSettings(
-        steps=study.math_steps if task == "math" else study.if_steps,
-        prompts=16,
-        samples=16,
-        max_tokens=micro.PRESETS[study.world].max_response,
-        learning_rate=study.learning_rate,
-        require_stop=True,
-        extract="boxed",
-        seed=study.seed,
+def micro_preset(size: Size = "standard", *, base: str = "", world: str = "default") -> Preset:
+    """The preset in one of three sizes; `standard` is what `vsr study micro` runs."""
+    after = {"quick": 20, "standard": 40, "full": 60}[size]
+    scan = {"quick": 20, "standard": 40, "full": 100}[size]
+    decoding = Decoding(32, _TOKENS, 1.0, 1.0, 1234)
+    prompts = 64
+    math = Bench("micro_math", "Math", "micro", decoding, prompts)
+    instructions = Bench("micro_instructions", "Instructions", "micro", decoding, prompts)
+    joint = Bench("micro_joint", "Math with instructions", "micro", replace(decoding, samples=16), prompts)
+    distil = OpdSettings(
+        steps=50, prompts=16, samples=4, max_tokens=_TOKENS, learning_rate=_RATE, require_stop=True, extract="boxed"
     )
-
-
-def measure_settings(study: MicroStudy) -> MeasureSettings:
-    """Plain sampling from the policy; a response must end to pass."""
-    return MeasureSettings(
-        samples=study.samples,
-        max_tokens=micro.PRESETS[study.world].max_response,
-        seed=1234 + study.seed,
-        framing="micro",
-        require_stop=True,
-        extract="boxed",
-        rows=1024,
+    if_run = replace(_RUN, steps=60)
+    # One response a packed row, as the longest prompt and response have 88 tokens together.
+    soft = SftSettings(steps=62, rows=8, width=96, learning_rate=300 * 2e-6)  # 10 epochs of 50 texts in eights
+    hard = SftSettings(steps=31, rows=32, width=96, learning_rate=300 * 1e-5)  # 20 epochs in batches of 32
+    return Preset(
+        name="micro",
+        about=(
+            "A miniature: 275 thousand parameters and a made-up language. It exercises every part of the study and "
+            "says nothing about the size of the effects in real models."
+        ),
+        model=base,
+        world=world,
+        slots=1024,
+        math_train=Source("micro_math", "micro", 2048),
+        if_train=Source("micro_instructions", "micro", 2048),
+        math=replace(_RUN, steps=40),
+        instructions=if_run,
+        trajectory=(20, 40) if size == "quick" else (10, 20, 30, 40, 50),
+        then_math=replace(_RUN, steps=20 if size == "quick" else 40),
+        then_if=replace(_RUN, steps=after),
+        betas=(0.0, 0.12) if size == "quick" else (0.0, 0.04, 0.08, 0.12),
+        priors={
+            "Soft DRI": Prior("DRI", soft),
+            "Hard DRI": Prior("DRI", hard),
+            "DAI": Prior("DAI", soft),
+            "Random": Prior("", soft),
+        },
+        after_prior=replace(_RUN, steps=after),
+        prior_snapshots=(after // 2,),
+        opd=replace(distil, steps=20 if size == "quick" else 50),
+        scan=replace(distil, steps=scan),
+        teacher_steps=(12, 24, 36, 48),  # 20, 40, 60 and 80 of 100 steps, in shares of 60
+        if_support=(instructions,),
+        math_support=(math,),
+        math_buckets=math,
+        if_small=instructions,
+        prior_source=replace(math, split="train", decoding=replace(decoding, samples=16)),
+        localize=(math, instructions),
+        localize_prompts=64,
+        localize_samples=4,
+        positions="micro",
+        intervene=(math,),
+        intervene_prompts=30,
+        sweep=(1, 2, 3, 4, 5, 8, 12, 16, 20, 24, 32),  # responses have 48 tokens at most
+        joint=(joint,),
+        open_choices=(
+            "World, Base, sizes and rates were fixed on runs with seed 0 before any other seed was looked at.",
+            "Top-p 1 everywhere, so that rollouts come from the policy that is scored.",
+        ),
+        skip={7: "the quick form leaves the mitigations out"} if size == "quick" else {},
     )
-
-
-def stages(study: MicroStudy) -> list[Stage]:
-    """Base, the two branches, then three policies on two tasks."""
-    base = Stage("base", {"base": study.base or "shipped", "weights": _weights_digest(study)}, (), _base_stage(study))
-    branches = {
-        "Base": base,
-        "Math-RLVR": _branch_stage(study, "math", base),
-        "IF-RLVR": _branch_stage(study, "instructions", base),
-    }
-    measured = [_measure_stage(study, name, task, branches[name]) for task in TASKS for name in POLICIES]
-    return [*branches.values(), *measured]
-
-
-def _weights_digest(study: MicroStudy) -> str:
-    file = Path(study.base or BASE) / "model.safetensors"
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.exists() else "missing"
-
-
-def _base_stage(study: MicroStudy) -> Callable[[Path, Sequence[Path], Report], None]:
-    def run(folder: Path, inputs: Sequence[Path], report: Report) -> None:
-        report(0, 1, "")
-        source = Path(study.base or BASE)
-        load_policy(source)  # a directory that does not load is refused here, before anything is trained
-        shutil.copytree(source, folder / "model", dirs_exist_ok=True)
-        report(1, 1, "")
-
-    return run
-
-
-def _branch_stage(study: MicroStudy, task: str, base: Stage) -> Stage:
-    settings = rlvr_settings(study, task)
-
-    def run(folder: Path, inputs: Sequence[Path], report: Report) -> None:
-        policy = load_policy(inputs[0] / "model")
-        report(0, settings.steps, "compiling")
-
-        def on_step(step: int, line: Mapping[str, float]) -> None:
-            note = f"reward {line['reward']:.3f}, groups with signal {line['groups_mixed']:.2f}"
-            report(step, settings.steps, note)
-
-        params = train_rlvr(
-            policy.config,
-            policy.params,
-            task_rows(study, task, "train"),
-            lambda row: policy.encode(row, "micro"),
-            policy.tokenizer,
-            policy.stop_ids,
-            settings,
-            folder,
-            rules=MICRO_RULES,
-            on_step=on_step,
-        )
-        save_policy(replace(policy, params=params), folder / "model")
-
-    name = "math-rlvr" if task == "math" else "if-rlvr"
-    world = {"world": study.world, "train_rows": study.train_rows}
-    return Stage(name, {**world, **asdict(settings)}, (base,), run)
-
-
-def save_policy(policy: Policy, directory: Path) -> None:
-    """Writes a policy as a Hugging Face directory, with the tokenizer of the directory it came from."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-        if (policy.directory / name).exists():
-            shutil.copyfile(policy.directory / name, directory / name)
-    save_model(policy.config, policy.params, directory)
-
-
-def _measure_stage(study: MicroStudy, name: str, task: str, branch: Stage) -> Stage:
-    settings = measure_settings(study)
-
-    def run(folder: Path, inputs: Sequence[Path], report: Report) -> None:
-        policy = load_policy(inputs[0] / "model", name=name)
-        rows = task_rows(study, task, "evaluation")
-        progress = lambda done, total: report(done, total, "prompts")  # noqa: E731
-        sample_to_store(policy, rows, settings, folder, rules=MICRO_RULES, progress=progress)
-
-    content: dict[str, Any] = {"task": task, "world": study.world, "prompts": study.prompts, **asdict(settings)}
-    return Stage(f"measure-{name.lower()}-{task}", content, (branch,), run)
-
-
-def measurements(study: MicroStudy, root: Path) -> dict[str, dict[str, Measurement]]:
-    """Results by task and policy, once all stages are done."""
-    found: dict[str, dict[str, Measurement]] = {task: {} for task in TASKS}
-    for task, name, folder in measured_folders(study, root):
-        rows = task_rows(study, task, "evaluation")
-        table = read_rollouts(folder)
-        found[task][name] = summarise(table, rows, study.samples, policy=name, benchmark=task)
-    return found
-
-
-def measured_folders(study: MicroStudy, root: Path) -> list[tuple[str, str, Path]]:
-    """`(task, policy, folder)` of every measurement."""
-    folders = [stage.folder(root) for stage in stages(study)[len(POLICIES) :]]
-    names = [(task, name) for task in TASKS for name in POLICIES]
-    return [(task, name, folder) for (task, name), folder in zip(names, folders, strict=True)]
-
-
-def run_micro(study: MicroStudy, root: Path) -> Path:
-    """Runs the study in `root` and returns the report page; finished stages are not run again."""
-    from vsr_jax.study.micro_report import write_report
-
-    for task in TASKS:
-        found = overlap(task_rows(study, task, "train"), task_rows(study, task, "evaluation"))
-        print(f"{task}, training against evaluation prompts: {found}", file=sys.stderr)
-    run_stages(stages(study), root)
-    return write_report(study, root)

@@ -1,6 +1,7 @@
 """A policy ready to be asked: parameters with their tokenizer and stop set."""
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from vsr_jax.data.rows import Row
 from vsr_jax.data.templates import encode_prompt
 from vsr_jax.data.tokenizer import load_tokenizer, stop_ids
-from vsr_jax.model.checkpoint_io import load_model
+from vsr_jax.model.checkpoint_io import load_model, save_model
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
 from vsr_jax.model.resolve import resolve_model
@@ -54,3 +55,12 @@ def load_policy(
     return Policy(
         name or Path(path).name, directory, files.revision, config, params, tokenizer, stop_ids(directory, tokenizer)
     )
+
+
+def save_policy(policy: Policy, directory: Path) -> None:
+    """Writes a policy as a Hugging Face directory, with the tokenizer of the directory it came from."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        if (policy.directory / name).exists():
+            shutil.copyfile(policy.directory / name, directory / name)
+    save_model(policy.config, policy.params, directory)

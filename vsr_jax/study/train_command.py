@@ -19,8 +19,7 @@ from vsr_jax.data.templates import encode_prompt
 from vsr_jax.errors import UserError
 from vsr_jax.model.params import Params
 from vsr_jax.objectives.user import load_objective
-from vsr_jax.study.micro import save_policy
-from vsr_jax.study.policy import Policy, load_policy
+from vsr_jax.study.policy import Policy, load_policy, save_policy
 from vsr_jax.study.runs import claim_folder
 from vsr_jax.support import DEFAULT_RULES, MICRO_RULES
 from vsr_jax.training.on_policy import train_opd, train_rlvr

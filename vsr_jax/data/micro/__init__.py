@@ -8,6 +8,8 @@ A prompt becomes ids as its words followed by `<|assistant|>`; a response ends w
     ids = micro.encode_prompt(micro.build_tokenizer(), rows[0])
 """
 
+from pathlib import Path
+
 from vsr_jax.data.micro.corpus import OPENINGS, Example, corpus
 from vsr_jax.data.micro.prompts import instruction_rows, joint_rows, math_rows, split_of
 from vsr_jax.data.micro.vocabulary import (
@@ -22,8 +24,12 @@ from vsr_jax.data.micro.vocabulary import (
 )
 from vsr_jax.data.micro.world import DEFAULT, PRESETS, MicroWorld
 
+BASE = Path(__file__).parent / "base"
+"""The Base policy that ships with the package; `training.json` in it says how it was made."""
+
 __all__ = [
     "ASSISTANT",
+    "BASE",
     "DEFAULT",
     "EOS",
     "OPENINGS",
