@@ -1,5 +1,6 @@
 """Run as a program on 8 virtual devices: compares every mesh with one device and prints the differences as JSON."""
 
+import contextlib
 import json
 import os
 import sys
@@ -42,6 +43,8 @@ CONFIG = parse_config(
 )
 PROMPTS = [[1, 2, 3], [4, 5], [6], [7, 8, 9, 10], [11, 12], [13], [14, 15, 16], [17]]
 REWARDS = np.array([[1, 0, 0, 1], [1, 1, 0, 1], [0, 0, 0, 1], [0, 1, 1, 1]] * 2)
+IN_PARTS = ("fsdp=8", "fsdp=2,sequence=2,tensor=2")
+"""Meshes that also take 4 of the 8 rows at a time: with 8 row shards a part has fewer rows than shards."""
 REQUEST = SamplingParams(n=4, max_tokens=6, stop_ids=(3, 4, 5, 6, 7))
 
 
@@ -52,16 +55,17 @@ def difference(a, b) -> float:
     return float((top / sum((y**2).sum() for y in leaves(b))) ** 0.5)
 
 
-def steps(params, batch, mesh=None):
+def steps(params, batch, mesh=None, micro=None):
     """Two clipped AdamW updates: the parameters, and the first update's loss, gradient norm and clipped gradient."""
     optimizer = adamw(1e-2, beta1=0.9, clip=0.01)
-    update, state = make_update(CONFIG, grpo(), optimizer), init_state(params, optimizer)
+    update, state = make_update(CONFIG, grpo(), optimizer, micro=micro), init_state(params, optimizer)
     if mesh is not None:
         shardings = state_shardings(CONFIG, state, mesh)
         update, state = keep_placed(update, shardings), jax.device_put(state, shardings)
-    state, first = update(state, batch)
-    moment = jax.device_get(optax.tree.get(state.opt_state, "mu"))
-    state, _ = update(state, batch)
+    with jax.set_mesh(mesh) if mesh is not None else contextlib.nullcontext():
+        state, first = update(state, batch)
+        moment = jax.device_get(optax.tree.get(state.opt_state, "mu"))
+        state, _ = update(state, batch)
     assert update._cache_size() == 1
     return {
         "loss": first["loss"],
@@ -92,19 +96,26 @@ def main() -> None:
         count = int(np.prod(list(sizes.values())))
         mesh = make_mesh(sizes, jax.devices()[:count])
         placed = jax.device_put(params, param_shardings(CONFIG, mesh))
-        result = steps(placed, jax.device_put(batch, batch_shardings(batch, mesh)), mesh)
+        rows = jax.device_put(batch, batch_shardings(batch, mesh))
+        result = steps(placed, rows, mesh)
+        parts = steps(placed, rows, mesh, micro=4) if text in IN_PARTS else result
         # Rollouts on another mesh over the same devices.
         sampler = refold_mesh(mesh, {"tensor": 2, "data": -1} if count % 2 == 0 else {"fsdp": count})
-        again = sample(CONFIG, reshard(placed, param_shardings(CONFIG, sampler)), PROMPTS, REQUEST, seed=1)
-        rows = jax.device_put(packed, batch_shardings(packed, mesh, length=True))
+        weights = reshard(placed, param_shardings(CONFIG, sampler))
+        with jax.set_mesh(sampler):
+            again = sample(CONFIG, weights, PROMPTS, REQUEST, seed=1)
+        with jax.set_mesh(mesh):
+            rows = jax.device_put(packed, batch_shardings(packed, mesh, length=True))
+            seen = jax.device_get(token_logprobs(CONFIG, placed, rows))
         biggest = max(jax.tree.leaves(placed), key=lambda x: x.size)
         print(
             json.dumps(
                 {
                     "mesh": text,
                     **{name: difference(result[name], alone[name]) for name in alone},
+                    "micro": difference(parts["updated"], alone["updated"]),
                     "norm_of_clipped": float(optax.tree.norm(result["gradient"])),
-                    "scores": difference(token_logprobs(CONFIG, placed, rows), scores),
+                    "scores": difference(seen, scores),
                     "tokens": bool((again.tokens == rollouts.tokens).all() and (again.length == rollouts.length).all()),
                     "logp": difference(again.logp, rollouts.logp),
                     "local_share": biggest.addressable_shards[0].data.size / biggest.size,

@@ -45,7 +45,7 @@ def measured() -> dict[str, dict]:
 @pytest.mark.parametrize("mesh", MESHES)
 def test_a_mesh_gives_the_numbers_of_one_device(measured, mesh) -> None:
     found = measured[mesh]
-    for name in ("loss", "grad_norm", "gradient", "updated", "scores", "logp"):
+    for name in ("loss", "grad_norm", "gradient", "updated", "micro", "scores", "logp"):
         assert found[name] < 1e-5, name
     assert found["tokens"]
     assert found["local_share"] == MESHES[mesh]

@@ -12,18 +12,21 @@ from jax import lax
 from vsr_jax.model import transformer
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
+from vsr_jax.model.placement import by_rows, row_shards
 
 Statistic = Callable[[jax.Array, Any], Any]
 """`(logits float32[n, V], batch pytree of [n, ...]) -> pytree of [n, ...]`."""
 
 CHUNK = 512
-"""Tokens whose logits exist at one time."""
+"""Tokens whose logits exist at one time, on each device that holds its own rows."""
 
 
 def chunked(
     config: ModelConfig, params: Params, hidden: jax.Array, batch: Any, statistic: Statistic, *, chunk: int = CHUNK
 ) -> Any:
     """Applies a statistic of the logits to every token, `chunk` tokens at a time, rematerialised in the backward pass.
+
+    On a mesh that splits rows every device takes `chunk` of its own tokens at a time, so that no state moves.
 
     Args:
       hidden: float[..., hidden_size], normed states.
@@ -34,20 +37,26 @@ def chunked(
       The statistic's pytree with the leading shape of `hidden`.
     """
     lead = hidden.shape[:-1]
-    count = int(np.prod(lead))
+    shards = row_shards() if lead and lead[0] % row_shards() == 0 else 1
+    count = int(np.prod(lead)) // shards
     chunk = min(chunk, max(count, 1))
     pieces = -(-count // chunk)
 
     def split(x: jax.Array) -> jax.Array:
-        x = x.reshape(count, *x.shape[len(lead) :])
-        x = jnp.pad(x, ((0, pieces * chunk - count), *((0, 0),) * (x.ndim - 1)))
-        return x.reshape(pieces, chunk, *x.shape[1:])
+        x = x.reshape(shards, count, *x.shape[len(lead) :])
+        x = jnp.pad(x, ((0, 0), (0, pieces * chunk - count), *((0, 0),) * (x.ndim - 2)))
+        x = x.reshape(shards, pieces, chunk, *x.shape[2:]).swapaxes(0, 1)
+        return by_rows(x.reshape(pieces, shards * chunk, *x.shape[3:]), axis=1)
+
+    def join(x: jax.Array) -> jax.Array:
+        x = x.reshape(pieces, shards, chunk, *x.shape[2:]).swapaxes(0, 1)
+        return by_rows(x.reshape(shards, pieces * chunk, *x.shape[3:])[:, :count].reshape(*lead, *x.shape[3:]))
 
     def piece(args: tuple[jax.Array, Any]) -> Any:
-        return statistic(transformer.logits(config, params, args[0]), args[1])
+        return statistic(by_rows(transformer.logits(config, params, args[0])), args[1])
 
     out = lax.map(jax.checkpoint(piece), (split(hidden), jax.tree.map(split, batch)))
-    return jax.tree.map(lambda x: x.reshape(pieces * chunk, *x.shape[2:])[:count].reshape(*lead, *x.shape[2:]), out)
+    return jax.tree.map(join, out)
 
 
 def target_logprob(logits: jax.Array, target: jax.Array, temperature: float | jax.Array = 1.0) -> jax.Array:

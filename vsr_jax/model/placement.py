@@ -30,7 +30,7 @@ def row_shards() -> int:
 def by_rows(x: jax.Array, axis: int = 0) -> jax.Array:
     """Keeps dimension `axis` of an array split over the row axes of the current mesh, where it divides."""
     axes, shards = _row_axes()
-    if shards == 1 or x.shape[axis] % shards:
+    if shards == 1 or x.ndim <= axis or x.shape[axis] % shards:
         return x
     entries: list[Any] = [PartitionSpec.UNCONSTRAINED] * x.ndim
     entries[axis] = axes

@@ -8,8 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import PartitionSpec
 
 from vsr_jax.model.placement import ROWS
@@ -28,8 +26,14 @@ def _tile(length: int, largest: int = 512) -> int:
     return max(size for size in range(LANES, min(largest, length) + 1, LANES) if length % size == 0)
 
 
-def splash_attention(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array | None) -> jax.Array:
-    """As `attention.self_attention`, in the dtype of `v`; rows and heads stay apart on the current mesh."""
+def splash_attention(
+    q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array | None, *, interpret: bool = False
+) -> jax.Array:
+    """As `attention.self_attention`, in the dtype of `v`; rows and heads stay apart on the current mesh.
+
+    Args:
+      interpret: run the kernel step by step on any device, for tests.
+    """
     sizes = dict(jax.sharding.get_abstract_mesh().shape)
     rows = tuple(a for a in ROWS if sizes.get(a, 1) > 1)
     heads = "tensor" if sizes.get("tensor", 1) > 1 and k.shape[2] % sizes["tensor"] == 0 else None
@@ -39,16 +43,21 @@ def splash_attention(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Arr
     rows = rows if q.shape[0] % batch == 0 else ()
     if segments is None:
         segments = jnp.ones(q.shape[:2], jnp.int32)
+    local = partial(_local, interpret=interpret)
     if not any(size > 1 for size in sizes.values()):
-        return _local(q, k, v, segments)
+        return local(q, k, v, segments)
     spec = PartitionSpec(rows or None, None, heads)
     run = jax.shard_map(
-        _local, in_specs=(spec, spec, spec, PartitionSpec(rows or None)), out_specs=spec, check_vma=False
+        local, in_specs=(spec, spec, spec, PartitionSpec(rows or None)), out_specs=spec, check_vma=False
     )
     return run(q, k, v, segments)
 
 
-def _local(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array) -> jax.Array:
+def _local(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array, *, interpret: bool) -> jax.Array:
+    # Here and not above: no other way of attention needs Pallas, which takes a moment to import.
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
     length, tile = q.shape[1], _tile(q.shape[1])
     sizes = kernel.BlockSizes(
         **dict.fromkeys(("block_q", "block_kv", "block_kv_compute"), tile),
@@ -56,7 +65,7 @@ def _local(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array) -> jax
         use_fused_bwd_kernel=True,
     )
     mask = masks.MultiHeadMask([masks.CausalMask((length, length))] * q.shape[2])
-    attend = kernel.make_splash_mha_single_device(mask, block_sizes=sizes)
+    attend = kernel.make_splash_mha_single_device(mask, block_sizes=sizes, interpret=interpret)
     first = partial(jnp.swapaxes, axis1=1, axis2=2)
 
     def row(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array) -> Any:

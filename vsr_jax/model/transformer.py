@@ -16,6 +16,7 @@ from vsr_jax.errors import UserError
 from vsr_jax.model.attention import grouped_attention, self_attention
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
+from vsr_jax.model.placement import by_rows
 from vsr_jax.model.rope import apply_rope, rope_table
 
 Layer = dict[str, jax.Array]
@@ -28,8 +29,11 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
 
 
 def _linear(x: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -> jax.Array:
-    out = jnp.einsum("...i,oi->...o", x, weight)
-    return out if bias is None else out + bias
+    if bias is None:
+        return jnp.einsum("...i,oi->...o", x, weight)
+    # Added before the product is rounded: biases of Qwen2's keys are in the hundreds.
+    wide = jnp.einsum("...i,oi->...o", x, weight, preferred_element_type=jnp.float32)
+    return (wide + bias.astype(jnp.float32)).astype(x.dtype)
 
 
 def _qkv(config: ModelConfig, layer: Layer, x: jax.Array, rope: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
@@ -125,10 +129,11 @@ def hidden_states(
 
     def body(x: jax.Array, layer: Layer) -> tuple[jax.Array, jax.Array | None]:
         attend = lambda q, k, v: (self_attention(q, k, v, segments), None)  # noqa: E731
-        x, _ = _block(config, _cast(config, layer), x, rope, attend)
+        x, _ = _block(config, _cast(config, layer), by_rows(x), rope, attend)
+        x = by_rows(x)
         return x, x if every_layer else None
 
-    x = first = embed(config, params, tokens)
+    x = first = by_rows(embed(config, params, tokens))
     with jax.named_scope("layer"):
         x, outputs = lax.scan(jax.checkpoint(body) if remat else body, x, params["layers"])
     x = _final_norm(config, params, x)
@@ -164,7 +169,7 @@ def grouped_hidden_states(
     causal = jnp.tril(jnp.ones((width - 1, width - 1), bool))[None, None]
 
     def body(carry: tuple[jax.Array, jax.Array], layer: Layer) -> tuple[tuple[jax.Array, jax.Array], None]:
-        prompt_x, x = carry
+        prompt_x, x = jax.tree.map(by_rows, carry)
         layer = _cast(config, layer)
         attend_prompt = lambda q, k, v: (self_attention(q, k, v, None), (_heads_first(k), _heads_first(v)))  # noqa: E731
         prompt_x, (prompt_k, prompt_v) = _block(config, layer, prompt_x, prompt_rope, attend_prompt)
@@ -174,9 +179,9 @@ def grouped_hidden_states(
             return grouped_attention(q, prompt_k, prompt_v, prompt_mask, *own, causal), None
 
         x, _ = _block(config, layer, x, rope, attend)
-        return (prompt_x, x), None
+        return (by_rows(prompt_x), by_rows(x)), None
 
-    carry = embed(config, params, prompt_tokens), embed(config, params, tokens)
+    carry = by_rows(embed(config, params, prompt_tokens)), by_rows(embed(config, params, tokens))
     with jax.named_scope("layer"):
         (prompt_x, x), _ = lax.scan(jax.checkpoint(body) if remat else body, carry, params["layers"])
     last = jnp.take_along_axis(prompt_x, (prompt_length - 1)[:, None, None], axis=1)

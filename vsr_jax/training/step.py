@@ -15,6 +15,7 @@ from vsr_jax.errors import UserError
 from vsr_jax.model import transformer
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
+from vsr_jax.model.placement import by_rows
 from vsr_jax.objectives.statistics import entropy
 from vsr_jax.objectives.types import Objective, TokenBatch
 from vsr_jax.scoring import CHUNK, chunked
@@ -183,7 +184,8 @@ def _checked(result: Any, shape: tuple[int, ...]) -> tuple[jax.Array, Metrics]:
 
 def _part(tree: Any, index: jax.Array, size: int) -> Any:
     """Rows `index * size` up to the next part, of every array of a pytree."""
-    cut = lambda x: lax.dynamic_slice_in_dim(x, index * size, size) if jnp.ndim(x) else x  # noqa: E731
+    # On a mesh the rows of a part spread over all devices again; one device's rows alone would leave the others idle.
+    cut = lambda x: by_rows(lax.dynamic_slice_in_dim(x, index * size, size)) if jnp.ndim(x) else x  # noqa: E731
     return jax.tree.map(cut, tree)
 
 
