@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 study: install
-	$(BIN)/vsr study micro
+	$(BIN)/vsr study micro --quick
 
 test: install
 	$(BIN)/python -m pytest -n auto --dist loadfile
