@@ -14,9 +14,10 @@ from jax import lax
 from vsr_jax.errors import UserError
 from vsr_jax.model.config import parse_config
 from vsr_jax.model.presets import preset
-from vsr_jax.parallel.hlo import program_cost
+from vsr_jax.parallel.hlo import Cost, program_cost
+from vsr_jax.parallel.plan import Planned
 from vsr_jax.parallel.topology import CHIPS, parse_topology
-from vsr_jax.study.plan_command import largest, rollout_mesh
+from vsr_jax.study.plan_command import largest, rollout_mesh, table
 from vsr_jax.study.plan_stages import pass_flops
 
 TINY = {
@@ -230,3 +231,58 @@ def test_what_does_not_fit_says_so_in_the_compilers_words(tiny) -> None:
 def test_bad_requests_are_refused_before_anything_is_compiled(tiny) -> None:
     run = run_plan(tiny, "rolout", topology="v5e:2x2")
     assert "unknown stage 'rolout'" in run.stderr
+
+
+def planned(**values) -> Planned:
+    cost = Cost(flops=2e12, bytes=1e9, collectives={"all-gather": 2**30}, counts={"all-gather": 4})
+    given = {"fits": True, "message": "", "memory_gib": {"parameters": 1.5, "temporaries": 2.0}, "cost": cost}
+    given |= {"seconds": {"compute": 0.01, "memory": 0.002}, "tokens": 3600.0, "flops_needed": 3.2e13, "devices": 16}
+    return Planned(**{"name": "update", "compile_seconds": 1.0, **given, **values})
+
+
+def test_what_is_printed_has_memory_waste_limits_and_price() -> None:
+    text = table([planned()], price=1.2)
+    assert "fits; HBM a chip 3.50 GiB: parameters 1.50, temporaries 2.00" in text
+    assert "2.0 TFLOP a chip (+0.0% of what the model needs)" in text
+    assert "all-gather 1.00 GiB in 4" in text
+    assert "bound by compute" in text
+    # 3600 tokens in 10 ms; 16 chips at 1.2 an hour.
+    assert "at most 360,000 tokens/s on 16 chips" in text
+    assert "19.20 an hour; 0.015 a million tokens" in text
+    assert "hour" not in table([planned()])
+    assert "DOES NOT FIT: Ran out" in table([planned(fits=False, message="Ran out")])
+
+
+def test_a_search_that_is_cut_short_says_so() -> None:
+    said: list[str] = []
+    found = largest(lambda size: [planned(tokens=size)], 4, 4, tries=3, say=said.append)
+    assert found[0].tokens == 16
+    assert "a larger size may fit" in said[0]
+
+
+def test_an_update_compiles_with_splash_and_shows_its_memory_by_kind(tiny) -> None:
+    run = run_plan(tiny, "update", topology="v5e:2x2", length=512, rows=8, micro=8, json=True)
+    assert run.returncode == 0, run.stderr
+    (update,) = json.loads(run.stdout)
+    memory = {kind: gib * 2**30 for kind, gib in update["memory_gib"].items()}
+    weights = 4 * (pass_flops(parse_config(TINY), 1, 1)[0] / 2 + 2048 * 256)
+    assert memory["parameters"] == pytest.approx(weights / 4, rel=0.01)
+    assert memory["gradients"] == pytest.approx(weights / 4, rel=0.01)
+    assert memory["optimiser"] == pytest.approx(2 * weights / 4, rel=0.01)
+    # Two rows of 512 positions of 256 numbers in bfloat16, for each of 2 layers.
+    assert memory["activations"] == 2 * 2 * 512 * 256 * 2
+    # Attention is counted (a quarter of the FLOPs here), and no row is computed on two chips.
+    assert -0.1 < update["waste"] < 0.1
+    assert update["cost"]["unknown_kernels"] == []
+
+
+@pytest.mark.slow
+def test_a_search_finds_the_rows_that_fit(tiny) -> None:
+    run = run_plan(tiny, "score", topology="v5e:2x2", length=8192, rows=2048, search=True, json=True)
+    assert run.returncode == 0, run.stderr
+    (score,) = json.loads(run.stdout)
+    asked = [int(line.split("score: ")[1].split()[0]) for line in run.stderr.splitlines() if "compiling" in line]
+    found = int(score["note"].split()[0])
+    assert found in asked
+    assert max(asked) > found
+    assert 8 < sum(score["memory_gib"].values()) < 16

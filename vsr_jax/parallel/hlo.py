@@ -189,7 +189,7 @@ def _flops(i: Instruction, types: Mapping[str, Instruction], cost: Cost) -> floa
         left, right = (types[name].result[0] for name in i.operands[:2])
         return _dot_flops(i, left) if i.opcode == "dot" else _convolution_flops(i, left, right)
     if i.opcode == "custom-call" and "tpu_custom_call" in i.rest:
-        return _kernel_flops(i, cost)
+        return _kernel_flops(i, types, cost)
     return 0.0
 
 
@@ -231,16 +231,18 @@ def _braces(text: str, key: str) -> str:
     return tail[1 : tail.index("}")] if found else ""
 
 
-def _kernel_flops(i: Instruction, cost: Cost) -> float:
+def _kernel_flops(i: Instruction, types: Mapping[str, Instruction], cost: Cost) -> float:
     """Causal attention kernels by name: 2 matrix products forward, 5 backward, over half of the T x T scores."""
-    heads = next((a.shape for a in i.result if len(a.shape) >= 3 and a.shape[-1] >= 8), None)
+    # The queries are the largest operand, [rows, heads, T, head_dim] or without rows where there is one.
+    operands = [a.shape for name in i.operands if name in types for a in types[name].result if len(a.shape) >= 3]
+    queries = max(operands, key=lambda shape: (math.prod(shape), len(shape)), default=None)
     products = {"splash_mha_fwd": 2, "splash_mha_dkv": 5}
     count = next((n for name, n in products.items() if i.name.startswith(name)), None)
-    if count is None or heads is None:
+    if count is None or queries is None:
         cost.unknown_kernels.add(re.sub(r"[.\d]+$", "", i.name))
         return 0.0
-    *_, h, t, d = heads
-    return count * 2.0 * h * t * t * d / 2
+    *heads, t, d = queries
+    return count * 2.0 * math.prod(heads) * t * t * d / 2
 
 
 def _add_collective(

@@ -4,7 +4,7 @@ import re
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class Program:
       tokens: tokens that one call makes or reads, over all devices.
       flops: of one call over all devices, counted from the model: what has to be computed, recomputation included.
       trips: how often the loops run whose length is data (decode steps, micro-batches).
+      within: parts of the temporaries that are known from the model: what the backward pass keeps, gradients.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Program:
     flops: float
     trips: int = 1
     note: str = ""
+    within: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Planned:
     Attributes:
       fits: whether it compiled within the memory.
       message: the compiler's own words where it did not.
-      memory_gib: kind -> GiB; `temporaries` and `program` beside the kinds of the arguments.
+      memory_gib: kind -> GiB; `temporaries` (without the parts of them that the program names) and `program` beside
+        the kinds of the arguments.
       cost: FLOPs, bytes and collectives of one call.
       seconds: roofline time of one call by limit: compute, memory, links.
     """
@@ -122,7 +125,12 @@ def plan(program: Program, chip: Chip) -> Planned:
     rest = stats.argument_size_in_bytes / GIB - sum(memory.values())
     memory["inputs"] = max(rest, 0.0)
     memory["results"] = max(stats.output_size_in_bytes - stats.alias_size_in_bytes, 0) / GIB
-    memory["temporaries"] = stats.temp_size_in_bytes / GIB
+    known = {kind: local_bytes(tree) / GIB for kind, tree in program.within.items()}
+    temporaries = stats.temp_size_in_bytes / GIB
+    if sum(known.values()) <= temporaries:
+        memory |= known
+        temporaries -= sum(known.values())
+    memory["temporaries"] = temporaries
     memory["program"] = stats.generated_code_size_in_bytes / GIB
     cost = program_cost(text, trips=program.trips)
     seconds = {

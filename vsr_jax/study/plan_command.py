@@ -92,7 +92,7 @@ def plan_stages(settings: PlanSettings, say: Callable[[str], None] = lambda text
                 done.append(plan(program, chip))
             return done
 
-        return largest(attempt, size, unit) if settings.search else attempt(size)
+        return largest(attempt, size, unit, say=say) if settings.search else attempt(size)
 
     found: list[Planned] = []
     for stage in settings.stages:
@@ -146,10 +146,17 @@ def default_lanes(config: ModelConfig, mesh: Any, settings: PlanSettings, hbm_gi
     return shards * max(int(2 / 3 * free / lane), 1)
 
 
-def largest(attempt: Callable[[int], list[Planned]], size: int, unit: int, tries: int = 8) -> list[Planned]:
+def largest(
+    attempt: Callable[[int], list[Planned]],
+    size: int,
+    unit: int,
+    tries: int = 8,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Planned]:
     """The plans of the largest multiple of `unit` that fits: doubling or halving from `size`, then halving the gap.
 
-    Returns the smallest attempt where not even `unit` fits.
+    Within an eighth of it, or of what `tries` compilations found, which is then said. Returns the smallest attempt
+    where not even `unit` fits.
     """
     good, bad, best, last = 0, 0, [], []
     size = max(size // unit, 1)
@@ -162,6 +169,8 @@ def largest(attempt: Callable[[int], list[Planned]], size: int, unit: int, tries
         if (bad and bad - good <= max(good // 8, 1)) or bad == 1:
             break
         size = (good + bad) // 2 if bad and good else 2 * good if good else bad // 2
+    else:
+        say(f"note: the search ended after {tries} compilations; a larger size may fit")
     return best or last
 
 

@@ -61,6 +61,8 @@ def update_program(config: ModelConfig, mesh: Mesh, rows: int, length: int, micr
     batch = PackedBatch(ints, ints, ints, tokens, _shape("int32"))
     state, batch = placed(state, shardings), placed(batch, batch_shardings(batch, mesh))
     matrices, attention = pass_flops(config, rows, length)
+    # Each layer's input is kept for the backward pass, which computes the rest of the layer again.
+    kept = jax.ShapeDtypeStruct((micro or rows, config.num_layers, length, config.hidden_size), config.dtype)
     return Program(
         "update",
         keep_placed(make_update(config, objective, optimizer, micro=micro), shardings),
@@ -73,6 +75,7 @@ def update_program(config: ModelConfig, mesh: Mesh, rows: int, length: int, micr
         flops=4 * matrices + 4.5 * attention,
         trips=rows // (micro or rows),
         note=f"{rows} rows x {length} tokens, {micro or rows} at a time, mesh {format_mesh(dict(mesh.shape))}",
+        within={"activations": placed(kept, batch_shardings(kept, mesh)), "gradients": state.params},
     )
 
 

@@ -37,8 +37,9 @@ def row(model: str, topology: str, p: Mapping[str, Any]) -> str:
     if not p["fits"]:
         verdict = "?" if p["message"].startswith("not known") else "no"
         return f"{head}| {verdict} | {p['message'].replace('|', '/')} | | | | |"
-    used, temporaries = sum(memory.values()), memory.get("temporaries", 0)
-    cells = [f"{used:.1f} ({temporaries:.1f})"]
+    used = sum(memory.values())
+    working = sum(memory.get(kind, 0) for kind in ("activations", "gradients", "temporaries"))
+    cells = [f"{used:.1f} ({working:.1f})"]
     if p["seconds"]:
         seconds = p["seconds"]
         cells += [
@@ -59,9 +60,10 @@ def table(rows: Sequence[str]) -> Iterator[str]:
     yield "Made by `make plans` (`vsr plan` for one row) with " + ", ".join(
         f"{name} {version(name)}" for name in ("jax", "libtpu")
     )
-    yield "\nMemory: GiB a chip, of these temporaries. TFLOP: a chip and call, with what is computed beyond the model's"
-    yield "need. Roofline: milliseconds a call that arithmetic, memory and links take at published rates. Sent: GiB"
-    yield "a chip and call. Tokens/s: of the slice, when the slowest of the three hides the others: an upper limit.\n"
+    yield "\nMemory: GiB a chip; in brackets what lives within a call only. TFLOP: a chip and call, with what is"
+    yield "computed beyond the model's need. Roofline: milliseconds a call that arithmetic, memory and links take at"
+    yield "published rates. Sent: GiB a chip and call. Tokens/s: of the slice, when the slowest of the three hides the"
+    yield "others: an upper limit.\n"
     yield "| model | slice | program | shape | fits | memory | TFLOP | compute / memory / links | sent | tokens/s |"
     yield "|---|---|---|---|---|---|---|---|---|---|"
     yield from rows
