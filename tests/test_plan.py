@@ -137,6 +137,43 @@ def test_a_slice_fetched_in_the_background_is_read_once_in_either_spelling(start
     assert program_cost(SLICED.format(start=start, end=end)).bytes == 2 * 1024 * 2
 
 
+NESTED = """
+%as_it_came (q: bf16[8,1024]) -> bf16[8,1024,1] {{
+  %q = bf16[8,1024]{{1,0}} parameter(0)
+  ROOT %b = bf16[8,1024,1]{{1,0,2}} bitcast(%q)
+}}
+
+%product (x: bf16[4,8], w: bf16[8,1024]) -> bf16[4,1024] {{
+  %x = bf16[4,8]{{1,0:S(1)}} parameter(0)
+  %w = bf16[8,1024]{{1,0}} parameter(1)
+  %inner = bf16[8,1024,1]{{1,0,2}} fusion(%w), kind=kLoop, calls=%as_it_came
+  {uses}
+}}
+
+ENTRY %main (a: bf16[4,8], p: bf16[8,1024]) -> bf16[4,1024] {{
+  %a = bf16[4,8]{{1,0:S(1)}} parameter(0)
+  %p = bf16[8,1024]{{1,0}} parameter(1)
+  ROOT %f = bf16[4,1024]{{1,0:S(1)}} fusion(%a, %p), kind=kOutput, calls=%product
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("uses", "rows"),
+    [
+        ("ROOT %y = bf16[4,1024]{1,0} dot(%x, %inner), lhs_contracting_dims={1}, rhs_contracting_dims={0}", 8),
+        (
+            "%cut = bf16[2,1024,1]{1,0,2} slice(%inner), slice={[0:2], [0:1024], [0:1]}\n"
+            "  ROOT %y = bf16[4,1024]{1,0} custom-call(%x, %cut)",
+            2,
+        ),
+    ],
+)
+def test_a_matrix_that_reaches_its_product_through_a_nested_fusion_is_read(uses, rows) -> None:
+    # The product's other operand and its result stay on the chip.
+    assert program_cost(NESTED.format(uses=uses)).bytes == rows * 1024 * 2
+
+
 def test_topologies_by_name() -> None:
     chip, shape = parse_topology("v5p:2x2x4")
     assert (chip.name, shape, chip.hbm_gib) == ("v5p", (2, 2, 4), 95)

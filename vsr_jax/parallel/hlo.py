@@ -6,8 +6,9 @@ constant of the program; the caller says how often the other loops run.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 _BITS = {"pred": 8, "bf16": 16, "f16": 16, "f32": 32, "f64": 64, "f8e4m3fn": 8, "f8e5m2": 8}
 _BITS |= {f"{sign}{bits}": bits for sign in "su" for bits in (4, 8, 16, 32, 64)}
@@ -324,19 +325,29 @@ def _fusion_traffic(
     return total
 
 
-def _read(p: Instruction, body: list[Instruction], computations: Mapping[str, list[Instruction]]) -> float:
-    """Bytes of a fusion's parameter that it reads."""
+def _read(
+    p: Instruction,
+    body: list[Instruction],
+    computations: Mapping[str, list[Instruction]],
+    after: Callable[[], float] | None = None,
+) -> float:
+    """Bytes of a fusion's parameter that it reads.
+
+    Args:
+      after: what the surrounding fusion reads of the value, where it leaves a nested one as it came.
+    """
     whole = sum(a.bytes for a in p.result)
-    total = 0.0
+    total = (whole if after is None else after()) if p.root else 0.0
     for user in (j for j in body if p.name in j.operands):
         if user.opcode in ("dynamic-slice", "slice", "gather") and user.operands[0] == p.name:
             total += sum(a.bytes for a in user.result)
         elif user.opcode == "bitcast":
-            total += _read(user, body, computations)
+            total += _read(user, body, computations, after)
         elif user.opcode == "fusion":
             nested = computations[_called(user, "calls")]
             inner = [q for q in nested if q.opcode == "parameter" and user.operands[int(q.inner)] == p.name]
-            total += sum(_read(q, nested, computations) for q in inner)
+            on = partial(_read, user, body, computations, after)
+            total += sum(_read(q, nested, computations, on) for q in inner)
         elif user.opcode == "dynamic-update-slice" and user.operands[0] == p.name:
             continue  # written in place, not read
         else:
