@@ -69,15 +69,18 @@ def chapter(preset: Preset, seeds: Sequence[int], root: Path) -> Chapter:
             Statement(
                 "Figure 3", "deliberate openings (DRI) become rarer", "", -1, change(first, last, "DRI"), bench.title
             ),
+        ]
+        statements += [
             Statement(
                 "Figure 3",
-                f"over checkpoints, the DAI share and best@{n} move against each other",
-                "r = -.85",
+                f"over checkpoints, the DAI share and best@{k} move against each other",
+                "r = -.85 at 32",
                 -1,
-                across([correlation(path, "DAI", n) for path in paths]),
+                across([correlation(path, "DAI", k) for path in paths]),
                 bench.title,
                 "smallest and largest seed",
-            ),
+            )
+            for k in (4, n)
         ]
         budgets = {k: [estimate(point, k).value for point in points] for k in (1, 4, 16) if k <= n} | {
             n: [estimate(point, n).value for point in points]

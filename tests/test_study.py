@@ -39,10 +39,14 @@ EXPERIMENTS = range(1, 9)
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole study, tiny, under one seed."""
     root = tmp_path_factory.mktemp("study")
-    before = jax.config.jax_compilation_cache_dir
-    jax.config.update("jax_compilation_cache_dir", str(root / "compiled"))  # stages share their programs
+    # Stages make the same programs again; here they share them.
+    shared = {"jax_compilation_cache_dir": str(root / "compiled"), "jax_persistent_cache_min_compile_time_secs": 0}
+    before = {name: getattr(jax.config, name) for name in shared}
+    for name, value in shared.items():
+        jax.config.update(name, value)
     run_study(tiny_preset(), [0], root)
-    jax.config.update("jax_compilation_cache_dir", before)
+    for name, value in before.items():
+        jax.config.update(name, value)
     return root
 
 
