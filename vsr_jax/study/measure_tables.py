@@ -254,7 +254,7 @@ def paper_table(contrasts: Sequence[Contrast], trajectories: Sequence[Sequence[C
                     about = f"{c.after} - {c.before}, {c.benchmark}, n = {samples}"
                     comparisons.append(report.Comparison(entry, float(ours), about))
     entry = report.paper_value(
-        "2", "not stated in seed", "AIME", "IF-RLVR training trajectory", "pearson_r(DAI_share, best@32)"
+        "2", "not stated in the summary", "AIME", "IF-RLVR training trajectory", "pearson_r(DAI_share, best@32)"
     )
     for cells in trajectories:
         r = correlations(cells, [samples]).get(("DAI", samples), float("nan"))
