@@ -177,7 +177,7 @@ def write_report(
         *([Section("The same token further on", sweeps)] if sweeps else []),
         Section("Prompts gained and lost", [tables["prompts"]]),
         Section("Beside the paper", [tables["paper"]]),
-        *(_browser(d, rows, prompts=12, samples=4) for d in directions),
+        *(_browser(d, rows, prompts=12, samples=min(4, samples)) for d in directions),
     ]
     return report.write_page(out, "What a forced opening does", sections, subtitle="vsr intervene"), tables
 
