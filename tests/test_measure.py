@@ -21,6 +21,9 @@ from vsr_jax.study.measure import Measurement
 from vsr_jax.study.measure_report import make_tables
 from vsr_jax.study.measure_tables import paper_table, sensitivity_table
 from vsr_jax.study.policy import load_policy, save_policy
+from vsr_jax.study.trajectory import checkpoint_models
+from vsr_jax.training.checkpoint import save, write_json
+from vsr_jax.training.step import adamw, init_state
 
 ROWS = micro.math_rows(micro.DEFAULT, 0, 3, split="evaluation")
 
@@ -167,6 +170,23 @@ def test_two_policies_on_two_tasks_to_one_page(
     page = (out / "index.html").read_text()
     assert "Responses: micro_joint" in page
     assert all((out / f"{n}.svg").exists() for n in ("best_at_k", "coverage", "bucket_flow", "trajectory-micro_math"))
+
+
+def test_a_training_run_is_measured_checkpoint_by_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    run, base = tmp_path / "run", load_policy(BASE)
+    for step in (1, 2):
+        moved = jax.tree.map(lambda x, step=step: x * (1 + step / 100), base.params)
+        save(run / "checkpoints", step, init_state(moved, adamw(1e-3)))
+    write_json(run / "settings.json", {"model": str(BASE), "revision": None})
+    args = ["vsr", "measure", "--model", run, "--benchmark", "micro_math", "--limit", 2, "--samples", 2]
+    args += ["--max-tokens", 16, "--trajectory", "--out", tmp_path / "out"]
+    monkeypatch.setattr(sys, "argv", list(map(str, args)))
+    main()
+    assert "step 2 - step 1" in capsys.readouterr().out
+    with pytest.raises(UserError, match="holds 0 checkpoints, a trajectory needs at least two"):
+        checkpoint_models(tmp_path / "out", tmp_path / "models")
 
 
 def test_confusion_report_names_rows_that_disagree(

@@ -69,7 +69,8 @@ class Measure(Sampling):
     require_stop: bool = False
     """A response cut at the length limit does not pass; always so on micro tasks."""
     trajectory: bool = False
-    """The models are checkpoints of one run, in order: adds curves and correlations over them."""
+    """The models are checkpoints of one run, in order, or one training run's folder, whose checkpoints are then
+    measured: adds curves and correlations over them."""
 
     def run(self) -> None:
         """Measures and prints the tables."""

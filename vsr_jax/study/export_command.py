@@ -127,11 +127,11 @@ def find_source(
         if step not in (None, int(folder.name)):
             raise UserError(f"{folder}: is the checkpoint of step {folder.name}; drop --step {step}")
         run, checkpoints, step = folder.parent.parent, folder.parent, int(folder.name)
-    elif _steps(folder):
+    elif checkpoint_steps(folder):
         run, checkpoints = folder.parent, folder
     elif (folder / "model" / "config.json").exists() and model is None and step is None:
         return Source(folder / "model", None)
-    steps = _steps(checkpoints)
+    steps = checkpoint_steps(checkpoints)
     if not steps:
         raise UserError(f"{folder}: holds neither a model nor checkpoints{_elsewhere(folder)}")
     if step is not None and step not in steps:
@@ -147,7 +147,7 @@ def _refuse(source: Any, kind: str, **options: Any) -> None:
             raise UserError(f"{source}: is {kind}, not a checkpoint; drop --{name} {value}")
 
 
-def _steps(folder: Path) -> list[int]:
+def checkpoint_steps(folder: Path) -> list[int]:
     """Complete Orbax steps of a folder, ascending; one being written has another name."""
     if not folder.is_dir():
         return []

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from vsr_jax import report
-from vsr_jax.errors import UserError
 from vsr_jax.study.grid import decoding, load_sources, measure_grid
 from vsr_jax.study.measure_report import write_report
+from vsr_jax.study.trajectory import checkpoint_models
 
 _DECODING = ("samples", "max_tokens", "temperature", "top_p", "top_k", "seed")
 
@@ -27,8 +27,8 @@ def measure(
 
     Writes the rollouts of every policy on every benchmark, tables, figures and `index.html` into `out`.
     """
-    if trajectory and len(model) < 2:
-        raise UserError("--trajectory needs at least two checkpoints; give them in order with --model")
+    if trajectory and len(model) == 1:
+        model, names = checkpoint_models(Path(model[0]), out / "models")
     decoded = decoding(preset, **{name: options.pop(name) for name in _DECODING})
     cells = measure_grid(model, names, load_sources(benchmark, data, limit), decoded, out, **options)
     page, made = write_report(cells, out, successive=trajectory)
