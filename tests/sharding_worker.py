@@ -17,8 +17,16 @@ from vsr_jax.model.config import parse_config
 from vsr_jax.model.params import init_params
 from vsr_jax.objectives.advantages import group_advantages
 from vsr_jax.objectives.policy import grpo
+from vsr_jax.parallel import rules
 from vsr_jax.parallel.mesh import make_mesh, parse_mesh, refold_mesh
-from vsr_jax.parallel.rules import batch_shardings, keep_placed, param_shardings, reshard, state_shardings
+from vsr_jax.parallel.rules import (
+    SAMPLER_RULES,
+    batch_shardings,
+    keep_placed,
+    param_shardings,
+    reshard,
+    state_shardings,
+)
 from vsr_jax.sampling.sampler import sample
 from vsr_jax.sampling.types import SamplingParams
 from vsr_jax.scoring import token_logprobs
@@ -83,6 +91,20 @@ def clipped_pair() -> list[float]:
     return np.asarray(jax.jit(lambda g: clip.update(g, clip.init(g))[0])(gradient)["w"]).tolist()
 
 
+def moved_to_sampler(params, sampler) -> bool:
+    """Whether weights reach the sampler's mesh as bfloat16: right, on the devices, by one program compiled once."""
+    shardings = param_shardings(CONFIG, sampler, SAMPLER_RULES)
+    before = rules._mover.cache_info().currsize
+    with jax.transfer_guard("disallow"):
+        for _ in range(2):
+            moved = reshard(params, shardings, "bfloat16")
+    assert rules._mover.cache_info().currsize == before + 1
+    return all(
+        x.sharding == s and (np.asarray(x) == np.asarray(y).astype(x.dtype)).all() and x.dtype == "bfloat16"
+        for x, s, y in zip(*map(jax.tree.leaves, (moved, shardings, params)), strict=True)
+    )
+
+
 def main() -> None:
     params = init_params(CONFIG, jax.random.key(0), std=0.3)
     rollouts = sample(CONFIG, params, PROMPTS, REQUEST, seed=1)
@@ -116,6 +138,7 @@ def main() -> None:
                     "micro": difference(parts["updated"], alone["updated"]),
                     "norm_of_clipped": float(optax.tree.norm(result["gradient"])),
                     "scores": difference(seen, scores),
+                    "moved": moved_to_sampler(placed, sampler),
                     "tokens": bool((again.tokens == rollouts.tokens).all() and (again.length == rollouts.length).all()),
                     "logp": difference(again.logp, rollouts.logp),
                     "local_share": biggest.addressable_shards[0].data.size / biggest.size,

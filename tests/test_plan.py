@@ -17,7 +17,7 @@ from vsr_jax.model.presets import preset
 from vsr_jax.parallel.hlo import Cost, program_cost
 from vsr_jax.parallel.plan import Planned
 from vsr_jax.parallel.topology import CHIPS, parse_topology
-from vsr_jax.study.plan_command import largest, rollout_mesh, table
+from vsr_jax.study.plan_command import largest, largest_of, rollout_mesh, table
 from vsr_jax.study.plan_stages import pass_flops
 
 TINY = {
@@ -288,6 +288,20 @@ def test_what_is_printed_has_memory_waste_limits_and_price() -> None:
     assert "19.20 an hour; 0.015 a million tokens" in text
     assert "hour" not in table([planned()])
     assert "DOES NOT FIT: Ran out" in table([planned(fits=False, message="Ran out")])
+
+
+@pytest.mark.parametrize(("limit", "best"), [(64, 64), (63, 32), (16, 16), (17, 16), (1, 16)])
+def test_the_largest_micro_batch_divides_the_rows(limit, best) -> None:
+    asked: list[int] = []
+
+    def attempt(size: int) -> list[Planned]:
+        asked.append(size)
+        return [planned(tokens=size, fits=size <= limit)]
+
+    (found,) = largest_of(attempt, [16, 32, 64])
+    assert (found.tokens, found.fits) == (best, best <= limit)
+    assert asked[0] == 64
+    assert len(asked) == len(set(asked))
 
 
 def test_a_search_that_is_cut_short_says_so() -> None:

@@ -48,6 +48,7 @@ def test_a_mesh_gives_the_numbers_of_one_device(measured, mesh) -> None:
     for name in ("loss", "grad_norm", "gradient", "updated", "micro", "scores", "logp"):
         assert found[name] < 1e-5, name
     assert found["tokens"]
+    assert found["moved"]
     assert found["local_share"] == MESHES[mesh]
 
 

@@ -37,7 +37,7 @@ class Plan:
     response: int = 8192
     """Tokens of a response."""
     search: bool = False
-    """Find the largest rows and slots that fit."""
+    """Find the largest slots and rows that fit; with --rows, the update's largest micro-batch (its divisors)."""
     price: float = 0.0
     """Of one chip an hour, in any currency; prints costs."""
     json: bool = False

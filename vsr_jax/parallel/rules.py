@@ -13,6 +13,7 @@ projections count whole heads, so that no head is ever split over two devices.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -198,12 +199,9 @@ def rows_multiple(mesh: Mesh, rules: Rules = RULES) -> int:
 def reshard(tree: Any, shardings: Any, dtype: Any = None) -> Any:
     """Moves a tree to other shardings over the same devices, on the devices; optionally in another dtype.
 
-    This is how updated float32 parameters reach the sampler's mesh as bfloat16. One jitted call when both meshes list
-    the devices in the same order (`refold_mesh`), else a cast and a transfer between devices.
+    This is how updated float32 parameters reach the sampler's mesh as bfloat16. One jitted call, compiled once, when
+    both meshes list the devices in the same order (`refold_mesh`), else a cast and a transfer between devices.
     """
-
-    def cast(tree: Any) -> Any:
-        return tree if dtype is None else jax.tree.map(lambda x: x.astype(dtype), tree)
 
     def order(sharding: Any) -> tuple[int, ...] | None:
         return (
@@ -214,5 +212,16 @@ def reshard(tree: Any, shardings: Any, dtype: Any = None) -> Any:
 
     here = {order(x.sharding) for x in jax.tree.leaves(tree)}
     if here == {order(s) for s in jax.tree.leaves(shardings)} and None not in here:
-        return jax.jit(cast, out_shardings=shardings)(tree)
-    return jax.device_put(jax.jit(cast)(tree), shardings)
+        leaves, structure = jax.tree.flatten(shardings)
+        return _mover(tuple(leaves), structure, dtype)(tree)
+    return jax.device_put(_mover((), None, dtype)(tree), shardings)
+
+
+@lru_cache(maxsize=64)
+def _mover(leaves: tuple[Any, ...], structure: Any, dtype: Any) -> Callable[[Any], Any]:
+    """A jitted cast to the dtype and shardings; kept, since a new function would be compiled for every update."""
+
+    def cast(tree: Any) -> Any:
+        return tree if dtype is None else jax.tree.map(lambda x: x.astype(dtype), tree)
+
+    return jax.jit(cast, out_shardings=jax.tree.unflatten(structure, leaves)) if leaves else jax.jit(cast)

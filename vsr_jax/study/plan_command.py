@@ -34,7 +34,7 @@ class PlanSettings:
       samples: responses a prompt.
       prompt, response: tokens.
       price: of one chip an hour, in any currency; 0 leaves costs out.
-      search: find the largest rows and slots that fit.
+      search: find the largest slots and rows that fit; of an update whose `rows` are given, the largest micro-batch.
     """
 
     model: str
@@ -84,34 +84,42 @@ def plan_stages(settings: PlanSettings, say: Callable[[str], None] = lambda text
     chosen = parse_mesh(settings.rollout_mesh) or rollout_mesh(config, len(devices), chip.hbm_gib)
     sampler = make_mesh(chosen, devices)
 
-    def tried(make: Callable[[int], Sequence[Program]], size: int, unit: int) -> list[Planned]:
-        def attempt(size: int) -> list[Planned]:
-            done = []
-            for program in make(size):
-                say(f"compiling {program.name}: {program.note}")
-                done.append(plan(program, chip))
-            return done
+    def compiled(programs: Sequence[Program]) -> list[Planned]:
+        done = []
+        for program in programs:
+            say(f"compiling {program.name}: {program.note}")
+            done.append(plan(program, chip))
+        return done
 
+    def tried(make: Callable[[int], Sequence[Program]], size: int, unit: int) -> list[Planned]:
+        attempt = lambda size: compiled(make(size))  # noqa: E731
         return largest(attempt, size, unit, say=say) if settings.search else attempt(size)
 
     found: list[Planned] = []
     for stage in settings.stages:
+        unit = mesh.shape["data"] * mesh.shape["fsdp"]
         if stage == "rollout":
             unit = sampler.shape["data"] * sampler.shape["fsdp"]
             lanes = settings.slots // lane_slots(settings) or default_lanes(config, sampler, settings, chip.hbm_gib)
             found += tried(lambda n: _rollout(config, sampler, settings, n), lanes, unit)
+        elif stage == "update" and settings.search and settings.rows:
+            sizes = [n for n in range(unit, settings.rows + 1, unit) if settings.rows % n == 0] or [settings.rows]
+            micro_batch = lambda n: _rows("update", config, mesh, settings, settings.rows, n)  # noqa: E731
+            found += largest_of(lambda n, make=micro_batch: compiled(make(n)), sizes)
         else:
-            unit = mesh.shape["data"] * mesh.shape["fsdp"]
-            found += tried(lambda n, stage=stage: _rows(stage, config, mesh, settings, n), settings.rows or unit, unit)
+            made = lambda n, stage=stage: _rows(stage, config, mesh, settings, n, settings.micro)  # noqa: E731
+            found += tried(made, settings.rows or unit, unit)
     return found
 
 
-def _rows(stage: str, config: ModelConfig, mesh: Any, settings: PlanSettings, rows: int) -> list[Program]:
+def _rows(
+    stage: str, config: ModelConfig, mesh: Any, settings: PlanSettings, rows: int, micro: int
+) -> Sequence[Program]:
     from vsr_jax.study.plan_stages import score_program, update_program
 
     if stage == "score":
         return [score_program(config, mesh, rows, settings.length)]
-    return [update_program(config, mesh, rows, settings.length, settings.micro or None)]
+    return [update_program(config, mesh, rows, settings.length, micro or None)]
 
 
 def _rollout(config: ModelConfig, mesh: Any, settings: PlanSettings, lanes: int) -> Sequence[Program]:
@@ -172,6 +180,22 @@ def largest(
     else:
         say(f"note: the search ended after {tries} compilations; a larger size may fit")
     return best or last
+
+
+def largest_of(attempt: Callable[[int], list[Planned]], sizes: Sequence[int]) -> list[Planned]:
+    """The plans of the largest of rising sizes that fits, by halving; of the smallest where none does."""
+    best: list[Planned] = []
+    low, high = 0, len(sizes)
+    while low < high:
+        # The largest first: one compilation where everything fits.
+        middle = (low + high) // 2 if best or high < len(sizes) else len(sizes) - 1
+        found = attempt(sizes[middle])
+        if all(p.fits for p in found):
+            best, low = found, middle + 1
+        else:
+            high = middle
+            best = best or (found if middle == 0 else [])
+    return best
 
 
 def table(plans: Sequence[Planned], price: float = 0.0) -> str:
