@@ -15,6 +15,9 @@ class Sampling:
     """Names of the models; else parts of their paths."""
     limit: int | None = None
     """The first LIMIT prompts only."""
+    spread: bool = False
+    """With --limit: that many prompts with the make-up of the whole, by level of math problems and by number of
+    instructions, instead of the first."""
     framing: str = "auto"
     """What stands around a prompt: auto, raw, chat, bare, dapo_math, boxed, ... or a Jinja file. auto is chat+boxed on
     math and chat on instructions where the tokenizer has a chat template, else boxed and raw; micro on micro tasks."""

@@ -81,13 +81,15 @@ class Cell:
     result: Measurement
 
 
-def load_sources(benchmarks: Sequence[str], data: Sequence[Path], limit: int | None) -> list[Source]:
+def load_sources(
+    benchmarks: Sequence[str], data: Sequence[Path], limit: int | None, *, spread: bool = False
+) -> list[Source]:
     """Reads every benchmark.
 
     Args:
       benchmarks: names.
       data: none, or a file for each benchmark that the package does not make itself, in order.
-      limit: first rows only.
+      limit, spread: as in `load_rows`.
 
     Raises:
       UserError: a benchmark twice, files that do not fit, or as `load_rows`.
@@ -99,7 +101,8 @@ def load_sources(benchmarks: Sequence[str], data: Sequence[Path], limit: int | N
         raise UserError(
             f"--data: {len(files)} files for {len(benchmarks)} benchmarks; give one each, in order, or none"
         )
-    return [Source(name, file, load_rows(name, file, limit)) for name, file in zip(benchmarks, files, strict=True)]
+    pairs = zip(benchmarks, files, strict=True)
+    return [Source(name, file, load_rows(name, file, limit, spread=spread)) for name, file in pairs]
 
 
 def measure_grid(

@@ -55,6 +55,7 @@ def intervene(
     seam: Seam,
     data: Path | None,
     limit: int | None,
+    spread: bool,
     framing: str,
     rules: Path | None,
     dtype: str,
@@ -69,7 +70,7 @@ def intervene(
     Writes a folder of rollouts a condition, tables, figures and `index.html` into `out`.
     """
     _check(other, reverse, conditions, sweep)
-    rows = load_rows(benchmark, data, limit)
+    rows = load_rows(benchmark, data, limit, spread=spread)
     loading = {"dtype": dtype, "revision": revision, "max_position": max_position}
     policies = load_policies([model, *([other] if other else [])], names, **loading)
     check_same_tokens([p.name for p in policies], [p.tokenizer for p in policies], [p.config for p in policies])

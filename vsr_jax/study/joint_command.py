@@ -23,13 +23,14 @@ def joint(
     preset: str,
     data: tuple[Path, ...],
     limit: int | None,
+    spread: bool,
     **options: Any,
 ) -> str:
     """Measures C, F and J and returns what to print. Arguments are those of the command.
 
     Writes the rollouts of every policy on every benchmark, tables and `index.html` into `out`.
     """
-    sources = load_sources(benchmark, data, limit)
+    sources = load_sources(benchmark, data, limit, spread=spread)
     for source in sources:
         if source.rows[0].task != "joint":
             raise UserError(

@@ -21,6 +21,7 @@ def measure(
     trajectory: bool,
     data: tuple[Path, ...],
     limit: int | None,
+    spread: bool,
     **options: Any,
 ) -> str:
     """Measures and returns what to print. Arguments are those of the command.
@@ -30,7 +31,7 @@ def measure(
     if trajectory and len(model) == 1:
         model, names = checkpoint_models(Path(model[0]), out / "models")
     decoded = decoding(preset, **{name: options.pop(name) for name in _DECODING})
-    cells = measure_grid(model, names, load_sources(benchmark, data, limit), decoded, out, **options)
+    cells = measure_grid(model, names, load_sources(benchmark, data, limit, spread=spread), decoded, out, **options)
     page, made = write_report(cells, out, successive=trajectory)
     names_shown = ["support", "buckets", "openings", "spread", "contrasts", *(n for n in made if n.startswith("traj"))]
     notes = [

@@ -11,6 +11,7 @@ from vsr_jax.data import micro
 from vsr_jax.data.benchmarks import load_benchmark
 from vsr_jax.data.rows import Row
 from vsr_jax.data.store import read_rollouts
+from vsr_jax.data.strata import stratified
 from vsr_jax.errors import UserError
 from vsr_jax.study.policy import Policy, load_policy
 from vsr_jax.support import MICRO_RULES, OpeningRules, load_rules
@@ -25,9 +26,15 @@ MICRO: Mapping[str, Callable[..., list[Row]]] = {
 _MICRO_PROMPTS = 64
 
 
-def load_rows(name: str, data: Path | None, limit: int | None) -> list[Row]:
-    """The rows of a benchmark or of a micro task (64 prompts unless limited). Raises UserError as `load_benchmark`."""
+def load_rows(name: str, data: Path | None, limit: int | None, *, spread: bool = False) -> list[Row]:
+    """The rows of a benchmark or of a micro task (64 prompts unless limited). Raises UserError as `load_benchmark`.
+
+    Args:
+      limit: first rows only; with `spread`, as many rows with the make-up of the whole (`stratified`).
+    """
     if name not in MICRO:
+        if spread and limit is not None:
+            return stratified(load_benchmark(name, data), limit)
         return load_benchmark(name, data, limit=limit)
     if data is not None:
         raise UserError(f"benchmark {name} is made by the package; leave out the data file {data}")
