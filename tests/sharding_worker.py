@@ -94,11 +94,13 @@ def clipped_pair() -> list[float]:
 def moved_to_sampler(params, sampler) -> bool:
     """Whether weights reach the sampler's mesh as bfloat16: right, on the devices, by one program compiled once."""
     shardings = param_shardings(CONFIG, sampler, SAMPLER_RULES)
-    before = rules._mover.cache_info().currsize
+    leaves, structure = jax.tree.flatten(shardings)
+    program = rules._mover(tuple(leaves), structure, "bfloat16")
+    before = program._cache_size()
     with jax.transfer_guard("disallow"):
         for _ in range(2):
             moved = reshard(params, shardings, "bfloat16")
-    assert rules._mover.cache_info().currsize == before + 1
+    assert program._cache_size() == before + 1
     return all(
         x.sharding == s and (np.asarray(x) == np.asarray(y).astype(x.dtype)).all() and x.dtype == "bfloat16"
         for x, s, y in zip(*map(jax.tree.leaves, (moved, shardings, params)), strict=True)

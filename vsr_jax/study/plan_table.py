@@ -4,6 +4,7 @@ Each row is compiled in a process of its own, which keeps the compiler's memory 
 """
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,9 @@ def plan_in_process(model: str, topology: str, stage: str) -> list[Mapping[str, 
         return json.loads(run.stdout)
     except ValueError:
         reason = (run.stderr.strip().splitlines() or ["no output"])[-1]
-        if run.returncode < 0:
+        if run.returncode == -signal.SIGABRT:
+            reason = "not known: the compiler ended with an internal error"
+        elif run.returncode < 0:
             reason = "not known: the compiler was killed, as when this machine has too little memory (16 GiB and more)"
         return [{"name": stage, "fits": False, "message": reason, "memory_gib": {}, "note": ""}]
 
