@@ -329,6 +329,18 @@ def test_refill_keeps_slots_busy() -> None:
         assert occupancy(n, prompts, slots, False) < 0.3
 
 
+def test_stats_count_what_the_slots_did() -> None:
+    config, params = load("qwen2")
+    seen = []
+    request = SamplingParams(n=4, max_tokens=[3 + i for i in range(11)], stop_ids=(3, 4))
+    out = sample(config, params, [[1 + i] for i in range(11)], request, seed=0, slots=6, on_stats=seen.append)
+    (stats,) = seen
+    assert (stats.slots, stats.prefills, stats.tokens) == (6, 11, out.length.sum())
+    assert stats.tokens / 6 <= stats.steps <= 8 * stats.chunks
+    assert 0 < stats.occupancy == stats.tokens / (6 * stats.steps) <= 1
+    assert 0 < stats.first_token_s <= stats.seconds
+
+
 def test_buckets_grow_by_at_most_one_half() -> None:
     sizes = sorted({bucket(n) for n in range(1, 5000)})
     assert all(bucket(n) >= n for n in range(1, 5000))

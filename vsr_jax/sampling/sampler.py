@@ -5,7 +5,9 @@ responses, gives their slots the next samples of the queue, and prefills a lane'
 prompts has been answered by all of its samples.
 """
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -19,7 +21,7 @@ from vsr_jax.model.transformer import unstack_layers
 from vsr_jax.sampling.device import DeviceState, SlotData, decode_chunk, grow, make_state, prefill
 from vsr_jax.sampling.draw import row_keys
 from vsr_jax.sampling.schedule import Layout, Schedule, bucket, plan_layout
-from vsr_jax.sampling.types import LENGTH, STOP, Rollouts, SamplingParams
+from vsr_jax.sampling.types import LENGTH, STOP, Rollouts, SamplerStats, SamplingParams
 
 FREE = -1
 """Entry of `forced_tokens` that leaves a position to the policy."""
@@ -38,6 +40,7 @@ def sample(
     chunk: int | None = None,
     refill: bool = True,
     on_prompt: Callable[[int, Rollouts], None] | None = None,
+    on_stats: Callable[[SamplerStats], None] | None = None,
 ) -> Rollouts:
     """Draws `sampling.n` responses to each prompt.
 
@@ -53,6 +56,7 @@ def sample(
       chunk: decode steps between visits to the host; default by the length limit.
       refill: give a finished slot the next sample at once; otherwise wait until all slots have finished.
       on_prompt: called with (index, its n rows) when all samples of a prompt are there, while the next chunk runs.
+      on_stats: called at the end with what the call cost, slot occupancy among it.
 
     Returns:
       Rollouts of N = P n rows, prompt-major.
@@ -85,9 +89,11 @@ def sample(
     ring = layout.ring
     state = make_state(config, layout.lanes, layout.prompts, layout.width, layout.group, ring)
     finished: list[int] = []
+    stats, began = SamplerStats(slots=layout.lanes * layout.group), time.monotonic()
     while schedule.busy():
         for lane, place, index in schedule.admit():
             state = _prefill(config, params, state, layout, prompts[index], lane, place)
+            stats = replace(stats, prefills=stats.prefills + 1)
         needed = min(int(schedule.length.max()) + layout.chunk, width)
         if needed > ring:
             ring = min(bucket(needed), bucket(width))
@@ -111,7 +117,7 @@ def sample(
         # The device is busy now: hand over what the previous chunk finished.
         _hand_over(out, finished, n, on_prompt)
         made = jax.device_get(made)
-        finished = []
+        finished, made_here = [], []
         for p, g in zip(*np.nonzero(schedule.row >= 0), strict=True):
             i, at = schedule.row[p, g], schedule.length[p, g]
             new, ended = _new_tokens(made.tokens[p, g], int(slot.limit[p, g] - at), sampling.stop_ids)
@@ -122,11 +128,22 @@ def sample(
             out.sampled[i, span] = forced[i, span] < 0
             out.length[i] = at + new
             schedule.length[p, g] += new
+            made_here.append(new)
             if not made.live[p, g]:
                 out.finish_reason[i] = STOP if ended else LENGTH
                 if schedule.finish(p, g):
                     finished.append(int(i) // n)
+        # A chunk ends with its longest response.
+        stats = replace(
+            stats,
+            chunks=stats.chunks + 1,
+            steps=stats.steps + max(made_here),
+            tokens=stats.tokens + sum(made_here),
+            first_token_s=stats.first_token_s or time.monotonic() - began,
+        )
     _hand_over(out, finished, n, on_prompt)
+    if on_stats is not None:
+        on_stats(replace(stats, seconds=time.monotonic() - began))
     return out
 
 

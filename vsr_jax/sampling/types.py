@@ -66,3 +66,31 @@ class Rollouts:
     def response(self, row: int) -> list[int]:
         """Token ids of one response, the stop token included."""
         return self.tokens[row, : self.length[row]].tolist()
+
+
+@dataclass(frozen=True)
+class SamplerStats:
+    """What one call of `sample` cost.
+
+    Attributes:
+      slots: responses decoded together.
+      chunks: visits to the host.
+      steps: decode steps of all chunks; every slot takes part in each, live or not.
+      tokens: response tokens made, forced ones included where a decode step took them.
+      prefills: prompts run.
+      first_token_s: seconds until the first chunk had come back, compilation included.
+      seconds: of the whole call.
+    """
+
+    slots: int = 0
+    chunks: int = 0
+    steps: int = 0
+    tokens: int = 0
+    prefills: int = 0
+    first_token_s: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def occupancy(self) -> float:
+        """Share of slot-steps that made a token of a response."""
+        return self.tokens / (self.slots * self.steps) if self.steps else 0.0
