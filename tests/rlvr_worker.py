@@ -18,7 +18,7 @@ from vsr_jax.data import micro
 from vsr_jax.data.micro import BASE
 from vsr_jax.model.params import param_specs
 from vsr_jax.study.policy import load_policy
-from vsr_jax.training import on_policy
+from vsr_jax.training import on_policy, rounds
 from vsr_jax.training.checkpoint import Checkpoints
 from vsr_jax.training.settings import RlvrSettings
 
@@ -54,7 +54,7 @@ def main() -> None:
     if len(sys.argv) > 2:
         phase, step, delay = sys.argv[2], int(sys.argv[3]), float(sys.argv[4]) / 1000
         if phase == "rollout":
-            on_policy.sample = armed(on_policy.sample, step, delay)
+            rounds.sample = armed(rounds.sample, step, delay)
         elif phase == "update":
             make = on_policy.make_update
             on_policy.make_update = lambda *args, **kwargs: armed(make(*args, **kwargs), step, delay)

@@ -12,6 +12,7 @@ import pytest
 
 from vsr_jax.errors import UserError
 from vsr_jax.parallel.distributed import Launch, barrier, find_launch, gather_rows, local_rows, start
+from vsr_jax.training.checkpoint import untimed
 
 WORKER = Path(__file__).parent / "process_worker.py"
 
@@ -58,7 +59,7 @@ def test_one_process_needs_nobody() -> None:
     assert gather_rows({"x": np.arange(3)})["x"].tolist() == [0, 1, 2]
 
 
-def run_processes(count: int, mode: str) -> list[str]:
+def run_processes(count: int, mode: str, *arguments: object) -> list[str]:
     """Standard output of each process."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -67,7 +68,7 @@ def run_processes(count: int, mode: str) -> list[str]:
     running = []
     for process in range(count):
         flags = {"VSR_COORDINATOR": f"localhost:{port}", "VSR_PROCESSES": str(count), "VSR_PROCESS": str(process)}
-        command = [sys.executable, str(WORKER), mode]
+        command = [sys.executable, str(WORKER), mode, *map(str, arguments)]
         running.append(
             subprocess.Popen(
                 command,
@@ -88,21 +89,23 @@ def metrics(outputs: list[str]) -> list[dict[str, float]]:
 
 
 @pytest.fixture(scope="module")
-def alone() -> list[dict[str, float]]:
-    found = metrics(run_processes(1, "train"))
+def alone(tmp_path_factory) -> list[dict[str, float]]:
+    found = metrics(run_processes(1, "train", tmp_path_factory.mktemp("alone")))
+    assert len(found) == 2
     assert all(line["grad_norm"] > 0 for line in found)
     return found
 
 
 @pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_rlvr_steps_over_several_processes_give_the_metrics_of_one(alone, processes) -> None:
-    outputs = run_processes(processes, "train")
+def test_training_over_several_processes_gives_the_metrics_of_one(alone, processes, tmp_path: Path) -> None:
+    outputs = run_processes(processes, "train", tmp_path)
     found = metrics(outputs)
     assert not any("[{" in output for output in outputs[1:])
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2  # one process writes
     for line, other in zip(found, alone, strict=True):
-        assert line["tokens_sum"] == other["tokens_sum"]
-        assert line["reward"] == other["reward"]
-        for name in other:
+        for name in ("reward", "length", "truncated", "groups_mixed", "cursor"):
+            assert line[name] == other[name], name
+        for name in untimed(other):
             np.testing.assert_allclose(line[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vsr_jax.training.checkpoint import read_metrics
+from vsr_jax.training.checkpoint import read_metrics, untimed
 
 WORKER = Path(__file__).parent / "rlvr_worker.py"
 # Phase, its number in the process that is killed, milliseconds after its beginning.
@@ -37,7 +37,7 @@ class Runs:
         with np.load(self.root / name / "final.npz") as file:
             arrays = dict(file)
         lines = read_metrics(self.root / name / "metrics.jsonl")
-        return arrays, [{k: v for k, v in line.items() if not k.startswith("seconds")} for line in lines]
+        return arrays, [untimed(line) for line in lines]
 
     def assert_same(self, name: str) -> None:
         (arrays, lines), (other, others) = self.result(name), self.result("whole")

@@ -201,3 +201,11 @@ def test_no_array_spans_batch_time_and_vocabulary(model, rollouts) -> None:
     with_vocab = [np.prod(shape) for shape in shapes if config.vocab_size in shape]
     assert len(with_vocab) > 10
     assert max(with_vocab) < tokens * config.vocab_size
+
+
+def test_a_state_copies_the_parameters_or_takes_them(model) -> None:
+    _, params = model
+    for take in (False, True):
+        state = init_state(params, optax.sgd(1.0), take=take)
+        pairs = zip(jax.tree.leaves(state.params), jax.tree.leaves(params), strict=True)
+        assert {a.unsafe_buffer_pointer() == b.unsafe_buffer_pointer() for a, b in pairs} == {take}

@@ -41,11 +41,15 @@ class Rlvr:
     """A loss of your own in place of GRPO: path/to/file.py:name."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Compute dtype; master weights are float32."""
+    mesh: str = ""
+    """Mesh over the devices of all processes, as in fsdp=8; by default one device, or fsdp over several processes."""
+    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Further places for metrics; both need: pip install 'vsr-jax[logging]'."""
 
 
 @dataclass(frozen=True)
 class Opd:
-    """On-policy distillation: the student samples and learns from the teacher's logits."""
+    """On-policy distillation: the student samples and learns from the teacher's logits. Goes on from its checkpoint."""
 
     model: str
     """Student: model directory or hub id."""
@@ -57,18 +61,22 @@ class Opd:
     settings: tyro.conf.OmitArgPrefixes[OpdSettings] = field(default_factory=OpdSettings)
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Compute dtype; master weights are float32."""
+    mesh: str = ""
+    """Mesh over the devices of all processes, as in fsdp=8; by default one device, or fsdp over several processes."""
+    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Further places for metrics; both need: pip install 'vsr-jax[logging]'."""
 
 
 @dataclass(frozen=True)
 class Sft:
-    """Supervised fine-tuning on prompts with responses, packed, the loss on responses."""
+    """Supervised fine-tuning on prompts with responses, packed, the loss on responses. Goes on from its checkpoint."""
 
     model: str
     """Starting policy: model directory or hub id."""
     data: Path
     """JSONL file with the string fields prompt and response."""
     out: Path
-    """Run folder: metrics.jsonl and, at the end, model."""
+    """Run folder: metrics.jsonl, checkpoints and, at the end, model."""
     settings: tyro.conf.OmitArgPrefixes[SftSettings] = field(default_factory=SftSettings)
     framing: str = "raw"
     """What stands around a prompt, by name, or a Jinja file."""
@@ -76,6 +84,8 @@ class Sft:
     """Of the order of texts, a new one each pass."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Compute dtype; master weights are float32."""
+    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Further places for metrics; both need: pip install 'vsr-jax[logging]'."""
 
 
 @dataclass(frozen=True)

@@ -23,16 +23,19 @@ def _centred(rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     count = valid.sum(1, keepdims=True)
     filled = np.where(valid, rewards, 0.0)
     centred = np.where(valid, filled - filled.sum(1, keepdims=True) / np.maximum(count, 1), 0.0)
-    return np.where(_varies(rewards), centred, 0.0), count
+    return np.where(varies(rewards)[:, None], centred, 0.0), count
 
 
-def _varies(rewards: np.ndarray) -> np.ndarray:
-    """bool[P, 1]. Compared as numbers, not by a computed variance: the float residue of a mean is not a signal."""
+def varies(rewards: np.ndarray) -> np.ndarray:
+    """Whether the rewards float[P, G] of a group differ, bool[P]; NaN is ignored."""
+    # Compared as numbers, not by a computed variance: the float residue of a mean is not a signal.
+    rewards = np.asarray(rewards, np.float64)
     valid = np.isfinite(rewards)
     low = np.where(valid, rewards, np.inf).min(1, keepdims=True)
     high = np.where(valid, rewards, -np.inf).max(1, keepdims=True)
     some = high >= low
-    return some & (np.subtract(high, low, where=some, out=np.zeros_like(high)) > _RESIDUE * np.maximum(-low, high))
+    spread = np.subtract(high, low, where=some, out=np.zeros_like(high))
+    return (some & (spread > _RESIDUE * np.maximum(-low, high)))[:, 0]
 
 
 def group_advantages(rewards: np.ndarray, *, std: str = "population", eps: float = 1e-6) -> np.ndarray:
@@ -109,7 +112,7 @@ def signal_shares(rewards: np.ndarray) -> dict[str, float]:
     if not len(rewards):
         return dict.fromkeys(("groups_all_pass", "groups_all_fail", "groups_mixed"), float("nan"))
     right = np.where(np.isfinite(rewards), rewards, -np.inf).max(1) >= 1
-    mixed = _varies(rewards)[:, 0]
+    mixed = varies(rewards)
     return {
         "groups_all_pass": float((~mixed & right).mean()),
         "groups_all_fail": float((~mixed & ~right).mean()),

@@ -32,6 +32,7 @@ def _clip_metrics(ratio: jax.Array, advantage: jax.Array, low: float, high: floa
     """The ratio, and where clipping has cut the gradient."""
     return {
         "ratio": ratio,
+        "ratio_max": ratio,
         "clipped_low": ((ratio < 1 - low) & (advantage < 0)).astype(jnp.float32),
         "clipped_high": ((ratio > 1 + high) & (advantage > 0)).astype(jnp.float32),
     }
@@ -126,7 +127,12 @@ def cispo(
         ratio = lax.stop_gradient(jnp.exp(logp - batch.logp_old))
         weight = jnp.clip(ratio, 1 - clip_low, 1 + clip_high)
         loss = -weight * batch.advantage * logp
-        return loss, {"policy_loss": loss, "ratio": ratio, "clipped": (weight != ratio).astype(jnp.float32)}
+        return loss, {
+            "policy_loss": loss,
+            "ratio": ratio,
+            "ratio_max": ratio,
+            "clipped": (weight != ratio).astype(jnp.float32),
+        }
 
     return Objective(per_token, reducer)
 
@@ -178,6 +184,7 @@ def entropy_bonus(*, temperature: float = 1.0, reducer: Reducer = token_mean) ->
 
     def per_token(logits: jax.Array, batch: TokenBatch) -> PerTokenResult:
         del batch
-        return -entropy(logits / temperature), {}
+        value = entropy(logits / temperature)
+        return -value, {"entropy_bonus": value}
 
     return Objective(per_token, reducer)

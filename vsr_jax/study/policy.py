@@ -44,13 +44,14 @@ def load_policy(
     *,
     name: str | None = None,
     dtype: str = "float32",
+    param_dtype: str | None = None,
     revision: str | None = None,
     max_position: int | None = None,
 ) -> Policy:
     """Loads a policy from a model directory or hub id. Raises UserError as `load_model` does."""
     files = resolve_model(os.fspath(path), revision=revision)
     directory = Path(files.directory)
-    config, params = load_model(directory, dtype, max_position=max_position)
+    config, params = load_model(directory, dtype, param_dtype=param_dtype, max_position=max_position)
     tokenizer = load_tokenizer(directory)
     return Policy(
         name or Path(path).name, directory, files.revision, config, params, tokenizer, stop_ids(directory, tokenizer)

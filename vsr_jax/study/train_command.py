@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import jax
 import numpy as np
 from tqdm import tqdm
 
@@ -19,22 +20,27 @@ from vsr_jax.data.templates import encode_prompt
 from vsr_jax.errors import UserError
 from vsr_jax.model.params import Params
 from vsr_jax.objectives.user import load_objective
+from vsr_jax.parallel.distributed import start
+from vsr_jax.parallel.mesh import make_mesh, parse_mesh
 from vsr_jax.study.policy import Policy, load_policy, save_policy
 from vsr_jax.study.runs import claim_folder
 from vsr_jax.support import DEFAULT_RULES, MICRO_RULES
 from vsr_jax.training.on_policy import train_opd, train_rlvr
 from vsr_jax.training.sft import Text, train_sft
+from vsr_jax.training.sinks import open_sinks
 from vsr_jax.training.step import Model
 from vsr_jax.verifiers import Pool
 
 
 def train_on_prompts(how: Rlvr | Opd) -> str:
-    """RLVR or distillation; returns what to print."""
+    """RLVR or distillation; returns what to print. The same command on every process of a cluster."""
+    start()
     rows, world = training_rows(how.prompts)
-    policy = load_policy(how.model, dtype=how.dtype)
+    mesh = make_mesh(parse_mesh(how.mesh)) if how.mesh else None
+    policy = load_policy(how.model, dtype=how.dtype, param_dtype="float32")
     framing = "micro" if world and how.prompts.framing == "auto" else how.prompts.framing
     framing = framing_for(policy, framing, rows[0])
-    claim_folder(how.out, {**_as_json(how), "used_framing": framing, "revision": policy.revision})
+    _claim(how, {"used_framing": framing, "revision": policy.revision})
     objective = load_objective(how.objective) if isinstance(how, Rlvr) and how.objective else None
     common = {
         "rows": rows,
@@ -43,15 +49,18 @@ def train_on_prompts(how: Rlvr | Opd) -> str:
         "stop_ids": policy.stop_ids,
         "out": how.out,
         "rules": MICRO_RULES if world else DEFAULT_RULES,
+        "mesh": mesh,
+        "take": True,
     }
     with (
         Pool(how.prompts.workers, how.prompts.deadline) if how.prompts.workers else nullcontext() as pool,
-        _live_line(how.settings.steps) as on_step,
+        _progress(how) as on_step,
     ):
         common |= {"verify": pool.map if pool else None, "on_step": on_step}
         if isinstance(how, Rlvr):
             params = train_rlvr(policy.config, policy.params, settings=how.settings, objective=objective, **common)
         else:
+            # Never updated: it needs no float32 copy.
             teacher = load_policy(how.teacher, dtype=how.dtype)
             other = Model(teacher.config, teacher.params)
             params = train_opd(policy.config, policy.params, other, settings=how.settings, **common)
@@ -61,9 +70,8 @@ def train_on_prompts(how: Rlvr | Opd) -> str:
 def train_on_texts(how: Sft) -> str:
     """Supervised fine-tuning; returns what to print."""
     texts = [(record.text("prompt"), record.text("response")) for record in read_jsonl(how.data)]
-    policy = load_policy(how.model, dtype=how.dtype)
-    claim_folder(how.out, {**_as_json(how), "revision": policy.revision})
-    (how.out / "metrics.jsonl").unlink(missing_ok=True)
+    policy = load_policy(how.model, dtype=how.dtype, param_dtype="float32")
+    _claim(how, {"revision": policy.revision})
     end = policy.tokenizer.eos_token_id
     if end is None:
         raise UserError(f"{policy.directory}: the tokenizer names no eos_token, which must end every response")
@@ -74,13 +82,15 @@ def train_on_texts(how: Sft) -> str:
         )
         for prompt, response in texts
     ]
-    with _live_line(how.settings.steps) as on_step:
+    with _progress(how) as on_step:
         params = train_sft(
             policy.config,
             policy.params,
             _shuffled(encoded, how.seed),
             how.settings,
             metrics_file=how.out / "metrics.jsonl",
+            checkpoints=how.out / "checkpoints",
+            take=True,
             on_step=on_step,
         )
     return _finish(policy, params, how.out)
@@ -116,11 +126,36 @@ def _as_json(how: Rlvr | Opd | Sft) -> dict[str, object]:
     return json.loads(json.dumps(asdict(how), default=str))
 
 
+def _claim(how: Rlvr | Opd | Sft, found: Mapping[str, object]) -> None:
+    """The folder is this run's; what only says where metrics go too may change."""
+    if jax.process_index() == 0:
+        claim_folder(how.out, {**_as_json(how), **found} | {"log": []})
+
+
+@contextmanager
+def _progress(how: Rlvr | Opd | Sft) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """The live line, and the sinks that were asked for."""
+    with _live_line(how.settings.steps) as show, open_sinks(how.log, how.out, asdict(how.settings)) as log:
+
+        def on_step(done: int, line: Mapping[str, float]) -> None:
+            show(done, line)
+            log(done, line)
+
+        yield on_step
+
+
 @contextmanager
 def _live_line(steps: int) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
     """A progress bar over steps, with the numbers that tell whether a run is healthy."""
-    shown = {"reward": "reward", "groups_mixed": "mixed", "cross_entropy": "loss", "entropy": "entropy"}
-    with tqdm(total=steps, unit="step", file=sys.stderr) as bar:
+    shown = {
+        "reward": "reward",
+        "groups_mixed": "mixed",
+        "cross_entropy": "loss",
+        "entropy": "entropy",
+        "length": "length",
+        "tokens_per_s": "tok/s",
+    }
+    with tqdm(total=steps, unit="step", file=sys.stderr, disable=jax.process_index() > 0) as bar:
 
         def on_step(done: int, line: Mapping[str, float]) -> None:
             numbers = ", ".join(f"{title} {line[name]:.3f}" for name, title in shown.items() if name in line)

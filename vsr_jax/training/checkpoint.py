@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -180,6 +180,28 @@ def restore_latest(directory: str | os.PathLike[str], like: T) -> tuple[int, T] 
     return found and found[:2]
 
 
+def check_same_settings(
+    folder: object, extra: Mapping[str, Any], wanted: Mapping[str, Any], free: Collection[str] = ()
+) -> None:
+    """Compares the settings that a checkpoint was saved with, `extra["settings"]`, with those to go on with.
+
+    Args:
+      free: names that may differ.
+
+    Raises:
+      UserError: names the first field that differs.
+    """
+    held = extra.get("settings")
+    if held is None:
+        raise UserError(f"{folder}: the checkpoint does not say its settings; choose another folder")
+    for name in sorted((held.keys() | wanted.keys()) - set(free)):
+        if held.get(name) != wanted.get(name):
+            raise UserError(
+                f"{folder} holds a run with {name} = {held.get(name)!r}, this one has {wanted.get(name)!r}; go on with "
+                "the same value, or choose another folder"
+            )
+
+
 def _one_line(error: Exception) -> str:
     text = re.sub(r"\s+", " ", str(error)).strip() or type(error).__name__
     return text if len(text) <= 200 else text[:200] + " ..."
@@ -209,6 +231,11 @@ def read_metrics(path: Path, *, before: int | None = None) -> list[dict[str, flo
         except ValueError:
             break
     return [row for row in rows if before is None or row["step"] < before]
+
+
+def untimed(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of metrics without what the clock decided: the rest is the same in every run of the same settings."""
+    return {name: x for name, x in line.items() if not name.startswith(("seconds", "tokens_per_s"))}
 
 
 def rewind_metrics(path: Path, step: int) -> None:

@@ -23,6 +23,8 @@ from vsr_jax.training.batches import GroupedBatch, PackedBatch, sequence_ids
 
 Batch: TypeAlias = GroupedBatch | PackedBatch
 Metrics: TypeAlias = dict[str, jax.Array]
+MAXIMUM = "_max"
+"""How the name of a metric ends whose maximum is reported, not its mean."""
 
 
 @struct.dataclass
@@ -56,9 +58,13 @@ class TrainState:
     skipped: jax.Array
 
 
-def init_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
-    """A state at step 0. The parameters are copied, since updates donate the state."""
-    params = jax.tree.map(lambda x: jnp.array(x, jnp.float32, copy=True), params)
+def init_state(params: Params, optimizer: optax.GradientTransformation, *, take: bool = False) -> TrainState:
+    """A state at step 0.
+
+    Args:
+      take: use the caller's float32 arrays themselves, which the first update destroys, instead of copies.
+    """
+    params = jax.tree.map(lambda x: jnp.array(x, jnp.float32, copy=not take), params)
     return TrainState(params, optimizer.init(params), jnp.int32(0), jnp.int32(0))
 
 
@@ -154,6 +160,8 @@ def loss_and_metrics(
 ) -> tuple[jax.Array, Metrics]:
     """Sum of coefficient times per-token loss, and sums over weighted tokens of every metric (float32 scalars).
 
+    A metric whose name ends in `_max` is 0 or larger, and its maximum is taken instead of the sum.
+
     `batch` must hold what `objective.prepare` makes, if it has any. Other arguments as in `token_statistics`.
     """
 
@@ -165,7 +173,8 @@ def loss_and_metrics(
     # Tokens outside the loss are replaced, not multiplied by zero: theirs may be infinite.
     counted = batch.tokens.weight != 0
     total = jnp.where(counted, value * coefficient, 0.0).sum()
-    sums = {name: jnp.where(counted, lax.stop_gradient(m), 0.0).sum() for name, m in metrics.items()}
+    seen = {name: jnp.where(counted, lax.stop_gradient(m), 0.0) for name, m in metrics.items()}
+    sums = {name: m.max() if name.endswith(MAXIMUM) else m.sum() for name, m in seen.items()}
     return total, sums
 
 
@@ -189,6 +198,31 @@ def _part(tree: Any, index: jax.Array, size: int) -> Any:
     return jax.tree.map(cut, tree)
 
 
+def statistics_by_parts(
+    config: ModelConfig,
+    params: Params,
+    batch: Batch,
+    statistic: Callable[[jax.Array, TokenBatch], Any],
+    others: Others | None = None,
+    *,
+    size: int,
+    chunk: int = CHUNK,
+) -> Any:
+    """`token_statistics`, `size` rows of the batch at a time, without gradient; zeros beyond `batch.live`."""
+
+    def measure(index: jax.Array) -> Any:
+        return token_statistics(config, params, _part(batch, index, size), statistic, others, chunk=chunk)
+
+    def write(index: jax.Array, all_rows: Any) -> Any:
+        put = lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, index * size, 0)  # noqa: E731
+        return jax.tree.map(put, all_rows, measure(index))
+
+    rows = batch.tokens.weight.shape[0]
+    shapes = jax.eval_shape(measure, jnp.int32(0))
+    empty = jax.tree.map(lambda s: jnp.zeros((rows, *s.shape[1:]), s.dtype), shapes)
+    return lax.stop_gradient(lax.fori_loop(0, (batch.live + size - 1) // size, write, empty))
+
+
 def _prepared(
     config: ModelConfig,
     params: Params,
@@ -203,17 +237,7 @@ def _prepared(
     def statistic(logits: jax.Array, tokens: TokenBatch) -> list[Any]:
         return [prepare.measure(logits, tokens) for prepare in objective.prepare]
 
-    def measure(index: jax.Array) -> list[Any]:
-        return token_statistics(config, params, _part(batch, index, size), statistic, others, chunk=chunk)
-
-    def write(index: jax.Array, all_rows: Any) -> Any:
-        put = lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, index * size, 0)  # noqa: E731
-        return jax.tree.map(put, all_rows, measure(index))
-
-    rows = batch.tokens.weight.shape[0]
-    shapes = jax.eval_shape(measure, jnp.int32(0))
-    empty = jax.tree.map(lambda s: jnp.zeros((rows, *s.shape[1:]), s.dtype), shapes)
-    measured = lax.stop_gradient(lax.fori_loop(0, (batch.live + size - 1) // size, write, empty))
+    measured = statistics_by_parts(config, params, batch, statistic, others, size=size, chunk=chunk)
     extra = dict(batch.tokens.extra)
     for prepare, values in zip(objective.prepare, measured, strict=True):
         made = prepare.gather(values, batch.tokens, sequence_ids(batch))
@@ -221,6 +245,14 @@ def _prepared(
             raise ValueError(f"two objectives, or an objective and the batch, bring an array named {min(clash)!r}")
         extra |= made
     return replace(batch, tokens=replace(batch.tokens, extra=extra))
+
+
+def _merge(sums: Any, more: Any) -> Any:
+    """Adds up values, metrics and gradients of two parts of a batch; see `loss_and_metrics` for maxima."""
+    ((loss, metrics), grads), ((loss2, metrics2), grads2) = sums, more
+    join = lambda name: jnp.maximum if name.endswith(MAXIMUM) else jnp.add  # noqa: E731
+    metrics = {name: join(name)(x, metrics2[name]) for name, x in metrics.items()}
+    return (loss + loss2, metrics), jax.tree.map(jnp.add, grads, grads2)
 
 
 def make_update(
@@ -270,12 +302,16 @@ def make_update(
             return _part((batch, coefficient), index, size)
 
         def add(index: jax.Array, sums: Any) -> Any:
-            return jax.tree.map(jnp.add, sums, differentiate(state.params, *part_at(index)))
+            return _merge(sums, differentiate(state.params, *part_at(index)))
 
-        shapes = jax.eval_shape(lambda: differentiate(state.params, *part_at(jnp.int32(0))))
-        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-        parts = (batch.live + size - 1) // size
-        (loss, sums), grads = lax.fori_loop(0, parts, add, zeros)
+        if size == rows:
+            # A sum of one would hold a second copy of the gradient.
+            (loss, sums), grads = differentiate(state.params, batch, coefficient)
+        else:
+            shapes = jax.eval_shape(lambda: differentiate(state.params, *part_at(jnp.int32(0))))
+            zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+            parts = (batch.live + size - 1) // size
+            (loss, sums), grads = lax.fori_loop(0, parts, add, zeros)
 
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm) & jnp.isfinite(loss)
@@ -289,7 +325,8 @@ def make_update(
             state.skipped + (~finite).astype(jnp.int32),
         )
         tokens = (weight != 0).sum()
-        metrics = {name: total / jnp.maximum(tokens, 1) for name, total in sums.items()}
+        mean = lambda name, total: total if name.endswith(MAXIMUM) else total / jnp.maximum(tokens, 1)  # noqa: E731
+        metrics = {name: mean(name, total) for name, total in sums.items()}
         return state, {**metrics, "loss": loss, "grad_norm": norm, "tokens": tokens, "applied": finite}
 
     return update
