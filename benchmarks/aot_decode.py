@@ -2,20 +2,18 @@
 
     python benchmarks/aot_decode.py --model qwen3-8b-base --topology v5p:2x2x4 --slots 256 --length 3072 --json
 
-`length` is the keys that each slot sees: its own tokens but for the shared prompt (`--prompt`, once a lane of `--group`
-slots). `bytes_ratio` is what the compiler counts for one step over what any program must move on a device: weights,
-live keys and values, and the new ones.
+`length` is the keys that each slot sees: its own tokens but for the shared prompt (`--prompt`, twice a lane of
+`--group` slots, which holds two). `bytes_ratio` is what one step moves by the compiled program's text over what any
+program must move on a device: weights, live keys and values, and the new ones. A loop's body counts as often as it
+runs, and an update in place counts as what it writes (see vsr_jax/parallel/hlo.py).
 """
 
 import argparse
 import json
-import time
-
-import jax
 
 from vsr_jax.parallel.mesh import make_mesh, parse_mesh
-from vsr_jax.parallel.plan import GIB, local_bytes
-from vsr_jax.parallel.topology import hidden_noise, parse_topology, quiet_compiler, slice_devices
+from vsr_jax.parallel.plan import GIB, local_bytes, plan
+from vsr_jax.parallel.topology import parse_topology, quiet_compiler, slice_devices
 
 
 def main() -> None:
@@ -32,7 +30,7 @@ def main() -> None:
     quiet_compiler()
 
     from vsr_jax.study.plan_command import model_config, rollout_mesh
-    from vsr_jax.study.plan_stages import rollout_programs
+    from vsr_jax.study.plan_stages import STEPS, rollout_programs
 
     config = model_config(args.model)
     chip, _ = parse_topology(args.topology)
@@ -40,24 +38,35 @@ def main() -> None:
     mesh = make_mesh(parse_mesh(args.mesh) or rollout_mesh(config, len(devices), chip.hbm_gib), devices)
     lanes = args.slots // args.group
     decode, _ = rollout_programs(config, mesh, lanes, args.group, args.prompt, args.length - args.prompt)
-    weights, kv = (local_bytes(decode.kinds[kind]) / GIB for kind in ("parameters", "cache"))
-    per_token = 2 * 2 * config.num_layers * config.num_kv_heads * config.head_dim / GIB
-    result = {"fits": True, "weights_gib": weights, "kv_gib": kv, "mesh": dict(mesh.shape), "lanes": lanes}
-    began = time.monotonic()
-    try:
-        with jax.set_mesh(mesh), hidden_noise():
-            compiled = decode.function.lower(*decode.args).compile()
-    except jax.errors.JaxRuntimeError as error:
-        result |= {"fits": False, "message": str(error).splitlines()[0]}
-    else:
-        # XLA counts the body of the chunk's loop once, which is one step, with what surrounds the loop.
-        moved = compiled.cost_analysis()["bytes accessed"] / GIB
+    planned = plan(decode, chip)
+    weights, kv = planned.memory_gib["parameters"], planned.memory_gib["cache"]
+    result = {
+        "fits": planned.fits,
+        "weights_gib": weights,
+        "kv_gib": kv,
+        "mesh": dict(mesh.shape),
+        "lanes": lanes,
+        "slots": args.slots,
+        "compile_s": planned.compile_seconds,
+    }
+    if planned.fits:
+        per_token = 2 * 2 * config.num_layers * config.num_kv_heads * config.head_dim / GIB
+        needed = weights + kv + args.slots * per_token / len(devices)
+        # A step gathers rows of the embedding and need not read the table, unless it is the output matrix too.
+        embedding = decode.kinds["parameters"]["embed"]
+        unread = 0.0 if config.tie_word_embeddings else local_bytes(embedding) / GIB
+        moved = planned.cost.bytes / STEPS / GIB
         result |= {
-            "temp_gib": compiled.memory_analysis().temp_size_in_bytes / GIB,
+            "temp_gib": planned.memory_gib["temporaries"],
             "bytes_gib": moved,
-            "bytes_ratio": moved / (weights + kv + args.slots * per_token / len(devices)),
+            "bytes_needed_gib": needed,
+            "bytes_ratio": moved / needed,
+            "bytes_ratio_without_embedding": moved / (needed - unread),
+            "step_ms": 1e3 * planned.roofline / STEPS,
+            "bound": planned.bound,
         }
-    result["compile_s"] = time.monotonic() - began
+    else:
+        result["message"] = planned.message
     print(json.dumps(result) if args.json else "\n".join(f"{k}: {v}" for k, v in result.items()))
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 # Tests run many small programs once, so compiling is most of their time; speed is measured in benchmarks/.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+# Nor do tests write to the user's cache folder.
+os.environ.setdefault("VSR_COMPILATION_CACHE", "off")
 
 import pytest
 

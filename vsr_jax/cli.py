@@ -1,5 +1,6 @@
 """The command `vsr`: parses, calls, prints. JAX is imported by the commands that compute, not by `--help`."""
 
+import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,10 @@ import tyro
 from vsr_jax.cli_mechanism import Intervene, Joint, Localize, Measure, Openings
 from vsr_jax.cli_model import Export, Inspect
 from vsr_jax.cli_plan import Plan
+from vsr_jax.cli_profile import Profile
 from vsr_jax.cli_study import Study
 from vsr_jax.cli_train import Train
+from vsr_jax.compilation import keep_compiled
 from vsr_jax.errors import UserError
 
 
@@ -86,6 +89,7 @@ Command = (
     | Annotated[Joint, tyro.conf.subcommand("joint")]
     | Annotated[Openings, tyro.conf.subcommand("openings")]
     | Annotated[Plan, tyro.conf.subcommand("plan")]
+    | Annotated[Profile, tyro.conf.subcommand("profile")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[MicroWorld, tyro.conf.subcommand("micro")]
@@ -93,10 +97,24 @@ Command = (
 )
 
 
+def _show_compilations() -> None:
+    """Lines of the sampler's log, one a compiled program, on standard error."""
+    logger = logging.getLogger("vsr_jax.sampling")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("vsr: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+
+
 def main() -> None:
     """Entry point. Exits 2 with one line on bad input, 130 on an interrupt; finished work is kept either way."""
     command = tyro.cli(Command, prog="vsr", description="What reinforcement learning does to a policy's support.")
     try:
+        # The planner reads what the compiler writes beside a program, which a kept program does not bring along.
+        if not isinstance(command, Plan):
+            keep_compiled()
+            _show_compilations()
         command.run()
     except UserError as error:
         print(f"vsr: error: {error}", file=sys.stderr)

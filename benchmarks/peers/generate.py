@@ -30,10 +30,10 @@ def main() -> None:
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in work.prompts])
     stops = [151643, 151645] if work.stop else None
     least = None if work.stop else work.max_tokens
-    seconds, tokens = [], 0
+    seconds, cpu, tokens = [], [], 0
     for i in range(args.repeats):
         torch.manual_seed(i)
-        began = time.monotonic()
+        began, used = time.monotonic(), time.process_time()
         with torch.inference_mode():
             out = model.generate(
                 ids,
@@ -49,6 +49,7 @@ def main() -> None:
                 pad_token_id=151643,
             )
         seconds.append(time.monotonic() - began)
+        cpu.append(time.process_time() - used)
         new = out[:, width:]
         ended = torch.isin(new, torch.tensor(stops or [-1])).long()
         tokens = int(((ended.cumsum(1) - ended) == 0).sum())
@@ -57,6 +58,7 @@ def main() -> None:
         "who": f"transformers {transformers.__version__}, torch {torch.__version__}",
         "workload": args.workload,
         "seconds": seconds,
+        "cpu_s": cpu,
         "new_tokens": tokens,
         "tokens_per_s": tokens / best,
     }

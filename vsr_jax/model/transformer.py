@@ -239,13 +239,13 @@ def empty_cache(config: ModelConfig, lanes: int, prompt_slots: int, group: int, 
 
 
 def prefill(
-    config: ModelConfig, params: Params, tokens: jax.Array, length: jax.Array
+    config: ModelConfig, params: Params, tokens: jax.Array, length: jax.Array, tail: int = 1
 ) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[jax.Array, ...]]:
     """Runs int32[A, S] right-padded prompts of int32[A] tokens; `params` as `unstack_layers` returns them.
 
     Returns:
-      The normed state of each prompt's last token, [A, hidden_size], and keys and values by layer,
-      each [A, kv_heads, S, head_dim].
+      The normed states of each prompt's last `tail` tokens, [A, tail, hidden_size] (what would come before a prompt's
+      first token repeats it), and keys and values by layer, each [A, kv_heads, S, head_dim].
     """
     rope = rope_table(config, jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape))
     attend = lambda q, k, v: (self_attention(q, k, v, None), (_heads_first(k), _heads_first(v)))  # noqa: E731
@@ -254,7 +254,8 @@ def prefill(
         with jax.named_scope("layer"):
             x, pair = _block(config, layer, x, rope, attend)
             kept.append(pair)
-    last = jnp.take_along_axis(x, (length - 1)[:, None, None], axis=1)[:, 0]
+    at = jnp.maximum(length[:, None] - tail + jnp.arange(tail), 0)
+    last = jnp.take_along_axis(x, at[..., None], axis=1)
     keys, values = zip(*kept, strict=True)
     return _final_norm(config, params, last), keys, values
 

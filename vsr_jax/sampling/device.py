@@ -47,7 +47,8 @@ class SlotData(NamedTuple):
     Attributes:
       prompt: int32, which of the lane's B prompts.
       prompt_length: int32, its tokens.
-      length: int32, response tokens so far; 0 starts from the prompt.
+      length: int32, response tokens so far; `folded` starts from the prompt.
+      folded: int32, response tokens that were forced in the prefill and lie with the prompt.
       limit: int32, response tokens at most.
       live: bool, False for an empty slot.
       keys: one key a slot.
@@ -59,6 +60,7 @@ class SlotData(NamedTuple):
     prompt: Host
     prompt_length: Host
     length: Host
+    folded: Host
     limit: Host
     live: Host
     keys: Host
@@ -99,8 +101,58 @@ def prefill(
     prompt: jax.Array,
 ) -> DeviceState:
     """Runs int32[A, S] prompts and stores prompt i as number `prompt[i]` of lane `lane[i]`; int32[A] each."""
+    return _fill(config, params, state, tokens, length, lane, prompt, 1)[0]
+
+
+class Prefix(NamedTuple):
+    """Forced tokens at the end of each prompt, and how its rows are warped.
+
+    Attributes:
+      tokens: int32[A, K], aligned to the right; entries before a shorter prefix do not matter.
+      temperature, top_p: float32[A]; top_k: int32[A].
+    """
+
+    tokens: Host
+    temperature: Host
+    top_p: Host
+    top_k: Host
+
+
+@partial(jax.jit, static_argnames=("config",), donate_argnames=("state",))
+def prefill_forced(
+    config: ModelConfig,
+    params: Params,
+    state: DeviceState,
+    tokens: jax.Array,
+    length: jax.Array,
+    lane: jax.Array,
+    prompt: jax.Array,
+    prefix: Prefix,
+) -> tuple[DeviceState, jax.Array, jax.Array]:
+    """`prefill` of prompts that end with forced response tokens, which are scored on the way.
+
+    Returns:
+      The state, and log-probabilities float32[A, K] of the prefix under the raw policy and under the warped one.
+    """
+    size = prefix.tokens.shape[1]
+    state, states = _fill(config, params, state, tokens, length, lane, prompt, size + 1)
+
+    def score(one: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        hidden, token = one
+        raw, warped = _distributions(config, params, hidden, prefix.temperature, prefix.top_p, prefix.top_k)
+        pick = lambda a: jnp.take_along_axis(a, token[:, None], axis=1)[:, 0]  # noqa: E731
+        return pick(raw), pick(warped)
+
+    with jax.named_scope("score_prefix"):
+        # A position at a time: prefixes may be long, and logits are wide.
+        logp, logp_behavior = lax.map(score, (states[:, :size].swapaxes(0, 1), prefix.tokens.swapaxes(0, 1)))
+    return state, logp.T, logp_behavior.T
+
+
+def _fill(config, params, state, tokens, length, lane, prompt, tail) -> tuple[DeviceState, jax.Array]:
     with jax.named_scope("prefill"):
-        last, keys, values = transformer.prefill(config, params, tokens, length)
+        states, keys, values = transformer.prefill(config, params, tokens, length, tail)
+    last = states[:, -1]
     cache, hidden, width = state.cache, state.prompt_hidden, tokens.shape[1]
     prompt_k, prompt_v = list(cache.prompt_k), list(cache.prompt_v)
     for a in range(tokens.shape[0]):
@@ -110,7 +162,7 @@ def prefill(
             prompt_v[i] = lax.dynamic_update_slice(prompt_v[i], values[i][a : a + 1], where)
         hidden = lax.dynamic_update_slice(hidden, last[a][None, None], (lane[a], prompt[a], jnp.int32(0)))
     cache = cache._replace(prompt_k=tuple(prompt_k), prompt_v=tuple(prompt_v))
-    return replace(state, cache=cache, prompt_hidden=hidden)
+    return replace(state, cache=cache, prompt_hidden=hidden), states
 
 
 @partial(jax.jit, static_argnames=("config",), donate_argnames=("state",))
@@ -120,9 +172,9 @@ def decode_chunk(config: ModelConfig, params: Params, state: DeviceState, slots:
     ring, room = state.cache.k[0].shape[3], state.cache.prompt_k[0].shape[2]
     width = room // state.prompt_hidden.shape[1]
     at = jnp.arange(room) - slots.prompt[..., None] * width
-    prompt_mask = (at >= 0) & (at < slots.prompt_length[..., None])
+    prompt_mask = (at >= 0) & (at < (slots.prompt_length + slots.folded)[..., None])
     begun = jnp.take_along_axis(state.prompt_hidden, slots.prompt[..., None], axis=1)
-    hidden = jnp.where((slots.length == 0)[..., None], begun, state.hidden)
+    hidden = jnp.where((slots.length == slots.folded)[..., None], begun, state.hidden)
     empty = jnp.zeros((lanes, group, chunk), jnp.float32)
     flat = lambda x: x.reshape(lanes * group)  # noqa: E731
 
@@ -139,7 +191,14 @@ def decode_chunk(config: ModelConfig, params: Params, state: DeviceState, slots:
         age = (state.column - jnp.arange(ring)) % ring
         with jax.named_scope("decode"):
             hidden, cache = transformer.decode_step(
-                config, params, token, positions, state.column, prompt_mask, age < length[..., None], state.cache
+                config,
+                params,
+                token,
+                positions,
+                state.column,
+                prompt_mask,
+                age < (length - slots.folded)[..., None],
+                state.cache,
             )
         stopped = (token[..., None] == slots.stop_ids).any(-1)
         live &= ~stopped & (length < slots.limit)
@@ -159,24 +218,43 @@ def decode_chunk(config: ModelConfig, params: Params, state: DeviceState, slots:
 
 def _choose(config, params, hidden, slots, i, length, flat):
     """The next token of every slot, with its log-probability under the raw policy and under the warped one."""
-    logits = transformer.logits(config, params, hidden).reshape(-1, config.vocab_size)
-    raw = jax.nn.log_softmax(logits, axis=-1)
-    warped = warp(logits, raw, flat(slots.temperature), flat(slots.top_p), flat(slots.top_k))
+    raw, warped = _distributions(
+        config, params, hidden.reshape(-1, hidden.shape[-1]), *map(flat, (slots.temperature, slots.top_p, slots.top_k))
+    )
     forced = flat(lax.dynamic_index_in_dim(slots.forced, i, axis=2, keepdims=False))
     token = jnp.where(forced >= 0, forced, draw(flat(slots.keys), flat(length), warped))
     pick = lambda a: jnp.take_along_axis(a, token[:, None], axis=1).reshape(length.shape)  # noqa: E731
     return token.reshape(length.shape), pick(raw), pick(warped)
 
 
+def _distributions(config, params, hidden, temperature, top_p, top_k) -> tuple[jax.Array, jax.Array]:
+    """Log-probabilities float32[N, V] that follow the states [N, hidden_size]: the raw policy's, and warped."""
+    logits = transformer.logits(config, params, hidden)
+    raw = jax.nn.log_softmax(logits, axis=-1)
+    with jax.named_scope("warp"):
+        return raw, warp(logits, raw, temperature, top_p, top_k)
+
+
+def resize(state: DeviceState, ring: int) -> DeviceState:
+    """The same state with a longer or shorter ring; a shorter one keeps the newest columns.
+
+    One array at a time, so that only one of them lies there twice. The state passed in must not be used again.
+    """
+    old, column = state.cache.k[0].shape[3], state.column
+    k, v = list(state.cache.k), list(state.cache.v)
+    state = replace(state, cache=state.cache._replace(k=(), v=()))
+    for arrays in (k, v):
+        for i, x in enumerate(arrays):
+            arrays[i] = _resized(x, column, ring)
+            x.delete()
+    cache = state.cache._replace(k=tuple(k), v=tuple(v))
+    return replace(state, cache=cache, column=jnp.int32(old if ring > old else 0))
+
+
 @partial(jax.jit, static_argnames=("ring",))
-def grow(state: DeviceState, ring: int) -> DeviceState:
-    """The same state with a longer ring; the newest column comes last among the old ones."""
-
-    def stretch(x: jax.Array) -> jax.Array:
-        rolled = jnp.roll(x, -state.column, axis=3)
-        return jnp.pad(rolled, ((0, 0), (0, 0), (0, 0), (0, ring - x.shape[3]), (0, 0)))
-
-    cache = state.cache
-    old = cache.k[0].shape[3]
-    cache = cache._replace(k=tuple(map(stretch, cache.k)), v=tuple(map(stretch, cache.v)))
-    return replace(state, cache=cache, column=jnp.int32(old))
+def _resized(x: jax.Array, column: jax.Array, ring: int) -> jax.Array:
+    old = x.shape[3]
+    oldest_first = jnp.roll(x, -column, axis=3)
+    if ring < old:
+        return oldest_first[:, :, :, old - ring :]
+    return jnp.pad(oldest_first, ((0, 0), (0, 0), (0, 0), (0, ring - old), (0, 0)))

@@ -5,10 +5,12 @@ responses, gives their slots the next samples of the queue, and prefills a lane'
 prompts has been answered by all of its samples.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +20,10 @@ from vsr_jax.errors import UserError
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
 from vsr_jax.model.transformer import unstack_layers
-from vsr_jax.sampling.device import DeviceState, SlotData, decode_chunk, grow, make_state, prefill
+from vsr_jax.sampling.device import Prefix, SlotData, decode_chunk, make_state, prefill, prefill_forced, resize
 from vsr_jax.sampling.draw import row_keys
-from vsr_jax.sampling.schedule import Layout, Schedule, bucket, plan_layout
+from vsr_jax.sampling.memory import check_memory
+from vsr_jax.sampling.schedule import Schedule, bucket, plan_layout
 from vsr_jax.sampling.types import LENGTH, STOP, Rollouts, SamplerStats, SamplingParams
 
 FREE = -1
@@ -41,6 +44,7 @@ def sample(
     refill: bool = True,
     on_prompt: Callable[[int, Rollouts], None] | None = None,
     on_stats: Callable[[SamplerStats], None] | None = None,
+    on_compile: Callable[[str, float], None] | None = None,
 ) -> Rollouts:
     """Draws `sampling.n` responses to each prompt.
 
@@ -57,12 +61,14 @@ def sample(
       refill: give a finished slot the next sample at once; otherwise wait until all slots have finished.
       on_prompt: called with (index, its n rows) when all samples of a prompt are there, while the next chunk runs.
       on_stats: called at the end with what the call cost, slot occupancy among it.
+      on_compile: called with (what, seconds) after a program was compiled; default writes to the log of this module.
 
     Returns:
       Rollouts of N = P n rows, prompt-major.
 
     Raises:
-      UserError: an empty prompt, a token id outside the vocabulary, or prompt and response beyond the context.
+      UserError: an empty prompt, a token id outside the vocabulary, prompt and response beyond the context, or more
+        slots than fit into memory.
     """
     count, n = len(prompts), sampling.n
     limits = np.broadcast_to(np.asarray(sampling.max_tokens, np.int32), (count,))
@@ -80,30 +86,47 @@ def sample(
         "top_p": spread(sampling.top_p, np.float32),
         "top_k": spread(sampling.top_k, np.int32),
     }
+    ahead = _Ahead(on_compile)
     keys = _keys(jnp.uint32(seed % 2**32), jnp.asarray(ids), n)
     stop = np.full(bucket(len(sampling.stop_ids), 8), -1, np.int32)
     stop[: len(sampling.stop_ids)] = sampling.stop_ids
-    layout = plan_layout([len(p) for p in prompts], n, width, slots, chunk)
-    schedule = Schedule(layout, [len(p) for p in prompts], n, refill=refill)
+    begun = _shared_prefixes(forced, limits, n, sampling.stop_ids)
+    asked = [list(prompt) + forced[i * n, : begun[i]].tolist() for i, prompt in enumerate(prompts)]
+    lengths = [len(prompt) for prompt in asked]
+    layout = plan_layout(lengths, n, width, slots, chunk)
+    check_memory(config, params, lengths, n, width, layout, slots)
+    schedule = Schedule(layout, [len(p) for p in prompts], n, refill=refill, begun=begun.tolist())
     params = unstack_layers(config, params)
     ring = layout.ring
     state = make_state(config, layout.lanes, layout.prompts, layout.width, layout.group, ring)
     finished: list[int] = []
     stats, began = SamplerStats(slots=layout.lanes * layout.group), time.monotonic()
     while schedule.busy():
+        scored = []
         for lane, place, index in schedule.admit():
-            state = _prefill(config, params, state, layout, prompts[index], lane, place)
+            arguments = (*_prompt_arrays(asked[index], layout.width), _one(lane), _one(place))
+            if begun.any():
+                prefix = _prefix(forced, rows, index * n, int(begun[index]), bucket(int(begun.max())))
+                ahead("prefill", prefill_forced, config, params, state, *arguments, prefix)
+                state, *logps = prefill_forced(config, params, state, *arguments, prefix)
+                scored.append((index, logps))
+            else:
+                ahead("prefill", prefill, config, params, state, *arguments)
+                state = prefill(config, params, state, *arguments)
             stats = replace(stats, prefills=stats.prefills + 1)
-        needed = min(int(schedule.length.max()) + layout.chunk, width)
-        if needed > ring:
-            ring = min(bucket(needed), bucket(width))
-            state = grow(state, ring)
         row = np.maximum(schedule.row, 0)
+        folded = begun[row // n]
+        # Attention follows the longest live response: the ring grows with it, and shrinks when it is half empty.
+        needed = int(np.where(schedule.row >= 0, schedule.length - folded, 0).max()) + layout.chunk
+        wanted = max(min(bucket(needed), bucket(width)), layout.ring)
+        if wanted > ring or 2 * wanted <= ring:
+            state, ring = resize(state, wanted), wanted
         steps = schedule.length[..., None] + np.arange(layout.chunk)
         slot = SlotData(
             prompt=schedule.place,
             prompt_length=schedule.prompt_length,
             length=schedule.length,
+            folded=folded,
             limit=rows["limit"][row],
             live=schedule.row >= 0,
             keys=keys[row],
@@ -113,9 +136,12 @@ def sample(
             top_k=rows["top_k"][row],
             stop_ids=stop,
         )
+        ahead("decode", decode_chunk, config, params, state, slot)
         state, made = decode_chunk(config, params, state, slot)
         # The device is busy now: hand over what the previous chunk finished.
         _hand_over(out, finished, n, on_prompt)
+        for index, logps in scored:
+            _write_prefix(out, forced, index * n, n, int(begun[index]), *jax.device_get(logps))
         made = jax.device_get(made)
         finished, made_here = [], []
         for p, g in zip(*np.nonzero(schedule.row >= 0), strict=True):
@@ -147,6 +173,33 @@ def sample(
     return out
 
 
+class _Ahead:
+    """Compiles programs before they are called, which costs nothing extra: the call finds the compiled program."""
+
+    def __init__(self, report: Callable[[str, float], None] | None):
+        self.report = report or _log_compilation
+        self.seen: set[tuple[Any, ...]] = set()
+
+    def __call__(self, what: str, function: Any, config: ModelConfig, params: Params, *args: Any) -> None:
+        shapes = (what, *(np.shape(leaf) for leaf in jax.tree.leaves(args)))
+        if shapes in self.seen:
+            return
+        self.seen.add(shapes)
+        began = time.monotonic()
+        function.lower(config, params, *args).compile()
+        seconds = time.monotonic() - began
+        if seconds > _NOTABLE:
+            self.report(what, seconds)
+
+
+_NOTABLE = 0.5
+"""Seconds: what takes less was compiled before, or is too small to wait for."""
+
+
+def _log_compilation(what: str, seconds: float) -> None:
+    logging.getLogger(__name__).info("%s compiled in %.1f s", what, seconds)
+
+
 def _hand_over(out: Rollouts, finished: list[int], n: int, on_prompt: Callable[[int, Rollouts], None] | None) -> None:
     if on_prompt is not None:
         for index in finished:
@@ -174,19 +227,41 @@ def prompt_rows(rollouts: Rollouts, index: int, n: int) -> Rollouts:
     )
 
 
-def _prefill(
-    config: ModelConfig,
-    params: Params,
-    state: DeviceState,
-    layout: Layout,
-    prompt: Sequence[int],
-    lane: int,
-    place: int,
-) -> DeviceState:
-    tokens = np.zeros((1, layout.width), np.int32)
+def _one(x: int) -> np.ndarray:
+    return np.full(1, x, np.int32)
+
+
+def _prompt_arrays(prompt: Sequence[int], width: int) -> tuple[np.ndarray, np.ndarray]:
+    tokens = np.zeros((1, width), np.int32)
     tokens[0, : len(prompt)] = prompt
-    one = lambda x: np.full(1, x, np.int32)  # noqa: E731
-    return prefill(config, params, state, tokens, one(len(prompt)), one(lane), one(place))
+    return tokens, _one(len(prompt))
+
+
+def _shared_prefixes(forced: np.ndarray, limits: np.ndarray, n: int, stop_ids: tuple[int, ...]) -> np.ndarray:
+    """int32[P], leading tokens that all rows of a prompt are forced to: they are run once, with the prompt.
+
+    The last token of a response, and a stop token, are left to the decode steps, which end responses.
+    """
+    by_prompt = forced.reshape(len(limits), n, -1)
+    first = by_prompt[:, 0]
+    shared = (by_prompt == first[:, None]).all(1) & (first >= 0) & ~np.isin(first, stop_ids)
+    leading = np.logical_and.accumulate(shared, axis=1).sum(1)
+    return np.minimum(leading, limits - 1).astype(np.int32)
+
+
+def _prefix(forced: np.ndarray, rows: dict[str, np.ndarray], row: int, size: int, room: int) -> Prefix:
+    tokens = np.zeros((1, room), np.int32)
+    tokens[0, room - size :] = forced[row, :size]
+    return Prefix(tokens, *(rows[name][row : row + 1] for name in ("temperature", "top_p", "top_k")))
+
+
+def _write_prefix(
+    out: Rollouts, forced: np.ndarray, row: int, n: int, size: int, logp: np.ndarray, logp_behavior: np.ndarray
+) -> None:
+    rows = slice(row, row + n)
+    out.tokens[rows, :size] = forced[row, :size]
+    for mine, new in ((out.logp, logp), (out.logp_behavior, logp_behavior)):
+        mine[rows, :size] = new[0, new.shape[1] - size :]
 
 
 @partial(jax.jit, static_argnames=("n",))

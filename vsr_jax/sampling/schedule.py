@@ -58,14 +58,19 @@ def plan_layout(lengths: Sequence[int], n: int, max_tokens: int, slots: int, chu
 class Schedule:
     """The queue and the slots. Rows are numbered prompt-major: row = prompt index * n + sample.
 
+    `begun` is how many response tokens of each prompt lie there when a slot starts (a forced prefix).
+
     Attributes:
       row: int32[P, G], the row that a slot works on, -1 where empty.
       place: int32[P, G], which of the lane's prompts the slot answers.
       prompt_length, length: int32[P, G], tokens of its prompt, and of its response so far.
     """
 
-    def __init__(self, layout: Layout, lengths: Sequence[int], n: int, *, refill: bool = True):
+    def __init__(
+        self, layout: Layout, lengths: Sequence[int], n: int, *, refill: bool = True, begun: Sequence[int] = ()
+    ):
         shape = (layout.lanes, layout.group)
+        self.begun = list(begun) or [0] * len(lengths)
         self.layout, self.lengths, self.n, self.refill = layout, lengths, n, refill
         # Long prompts first: the last ones to start then end sooner.
         self.waiting = deque(sorted(range(len(lengths)), key=lambda i: -lengths[i]))
@@ -100,7 +105,10 @@ class Schedule:
                     yield lane, place, index
                 row = self.queues[lane, place].popleft()
                 self.row[lane, group], self.place[lane, group] = row, place
-                self.prompt_length[lane, group], self.length[lane, group] = self.lengths[row // self.n], 0
+                self.prompt_length[lane, group], self.length[lane, group] = (
+                    self.lengths[row // self.n],
+                    self.begun[row // self.n],
+                )
 
     def _with_samples(self, lane: int) -> int | None:
         return next((b for b in range(self.layout.prompts) if self.queues.get((lane, b))), None)

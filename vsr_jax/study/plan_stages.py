@@ -154,6 +154,7 @@ def _abstract_slots(lanes: int, group: int) -> SlotData:
         prompt=ints,
         prompt_length=ints,
         length=ints,
+        folded=ints,
         limit=ints,
         live=_shape("bool", lanes, group),
         keys=jax.eval_shape(lambda: jax.random.split(jax.random.key(0), (lanes, group))),
