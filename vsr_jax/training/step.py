@@ -64,7 +64,8 @@ def init_state(params: Params, optimizer: optax.GradientTransformation, *, take:
     Args:
       take: use the caller's float32 arrays themselves, which the first update destroys, instead of copies.
     """
-    params = jax.tree.map(lambda x: jnp.array(x, jnp.float32, copy=not take), params)
+    keep = lambda x: take and isinstance(x, jax.Array) and x.dtype == jnp.float32  # noqa: E731
+    params = jax.tree.map(lambda x: x if keep(x) else jnp.array(x, jnp.float32, copy=True), params)
     return TrainState(params, optimizer.init(params), jnp.int32(0), jnp.int32(0))
 
 
