@@ -20,6 +20,7 @@ from vsr_jax.data import micro
 from vsr_jax.data.benchmarks import load_benchmark
 from vsr_jax.data.rows import Row
 from vsr_jax.data.store import read_rollouts
+from vsr_jax.data.strata import stratified
 from vsr_jax.errors import UserError
 from vsr_jax.model.params import Params
 from vsr_jax.model.resolve import resolve_model
@@ -102,7 +103,10 @@ def bench_rows(preset: Preset, bench: Bench) -> list[Row]:
         # Rows of another seed than any training run's, where they are of the training split.
         seed = 0 if split == "evaluation" else 2**20
         return make(micro.PRESETS[preset.world], seed, bench.limit or 64, split=split)
-    return load_benchmark(bench.benchmark, _file(preset, bench.benchmark), limit=bench.limit)
+    file = _file(preset, bench.benchmark)
+    if bench.spread and bench.limit:
+        return stratified(load_benchmark(bench.benchmark, file), bench.limit)
+    return load_benchmark(bench.benchmark, file, limit=bench.limit)
 
 
 def train_rows(preset: Preset, source: Source, seed: int) -> list[Row]:
@@ -124,10 +128,21 @@ def _data(preset: Preset, benchmark: str) -> dict[str, str]:
     return {"data": preset.files[benchmark].digest if benchmark in preset.files else "hub"}
 
 
-def load(preset: Preset, policy: PolicyAt, root: Path) -> Policy:
-    """The policy's parameters, with the preset's dtype and context."""
+def load(preset: Preset, policy: PolicyAt, root: Path, *, masters: bool = False) -> Policy:
+    """The policy's parameters, with the preset's dtype and context.
+
+    Args:
+      masters: keep the parameters in float32, to be trained further; they would lose small updates otherwise.
+    """
     path, revision = policy.source(root)
-    return load_policy(path, name=policy.name, dtype=preset.dtype, revision=revision, max_position=preset.max_position)
+    return load_policy(
+        path,
+        name=policy.name,
+        dtype=preset.dtype,
+        param_dtype="float32" if masters else None,
+        revision=revision,
+        max_position=preset.max_position,
+    )
 
 
 @contextmanager
@@ -215,7 +230,7 @@ def _on_policy(
 ) -> PolicyAt:
     def run(folder: Path, inputs: Sequence[Path], report: Report) -> None:
         root = root_of(folder)
-        policy = load(preset, start, root)
+        policy = load(preset, start, root, masters=True)
         report(0, steps, "compiling")
 
         def on_step(step: int, line: Mapping[str, float]) -> None:
@@ -261,7 +276,7 @@ def prior(preset: Preset, name: str, start: PolicyAt, texts: Measured, kind: Pri
     """
 
     def run(folder: Path, inputs: Sequence[Path], report: Report) -> None:
-        policy = load(preset, start, root_of(folder))
+        policy = load(preset, start, root_of(folder), masters=True)
         chosen = prior_texts(read_rollouts(inputs[1]), kind.opening, preset.prior_texts, seed)
         write_json(folder / "texts.json", {"responses": len(chosen), "texts": [text for *_, text in chosen]})
 
@@ -352,6 +367,7 @@ def bench_content(preset: Preset, policy: PolicyAt, bench: Bench, settings: Meas
         "benchmark": bench.benchmark,
         "limit": bench.limit,
         "split": bench.split,
+        **({"spread": True} if bench.spread else {}),
         "dtype": preset.dtype,
         "max_position": preset.max_position,
         **_data(preset, bench.benchmark),

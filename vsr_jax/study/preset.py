@@ -47,6 +47,7 @@ class Bench:
       decoding: how responses are drawn.
       limit: first rows only.
       split: of a micro task; `train` prompts serve to collect texts, never to measure.
+      spread: the limited rows have the benchmark's make-up (`data.strata`) instead of being its first.
     """
 
     benchmark: str
@@ -55,6 +56,7 @@ class Bench:
     decoding: Decoding
     limit: int | None = None
     split: str = "evaluation"
+    spread: bool = False
 
 
 @dataclass(frozen=True)
