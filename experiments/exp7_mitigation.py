@@ -121,6 +121,8 @@ def chapter(preset: Preset, seeds: Sequence[int], root: Path) -> Chapter:
 
 
 def _prior_statements(preset: Preset, cells: Cells, title: str, n: int) -> list[Statement]:
+    if not preset.priors:
+        return []
     step = preset.prior_snapshots[-1]
     half, end = f", step {step}", ", end"
     first = next(iter(preset.priors))

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from vsr_jax.data import micro
-from vsr_jax.data.benchmarks import load_benchmark
+from vsr_jax.data.benchmarks import BENCHMARKS, load_benchmark
 from vsr_jax.data.rows import Row
 from vsr_jax.data.store import read_rollouts
 from vsr_jax.data.strata import stratified
@@ -28,6 +28,7 @@ from vsr_jax.study.measure import Measurement, MeasureSettings, sample_to_store,
 from vsr_jax.study.policy import Policy, load_policy, save_policy
 from vsr_jax.study.preset import Bench, Preset, Prior, Source
 from vsr_jax.study.runs import Report, Stage
+from vsr_jax.study.work import Work
 from vsr_jax.support import DEFAULT_RULES, MICRO_RULES, OpeningRules
 from vsr_jax.training.checkpoint import write_json
 from vsr_jax.training.on_policy import train_opd, train_rlvr
@@ -107,6 +108,14 @@ def bench_rows(preset: Preset, bench: Bench) -> list[Row]:
     if bench.spread and bench.limit:
         return stratified(load_benchmark(bench.benchmark, file), bench.limit)
     return load_benchmark(bench.benchmark, file, limit=bench.limit)
+
+
+def bench_size(preset: Preset, bench: Bench) -> int:
+    """How many prompts `bench_rows` has of a whole benchmark, without reading it."""
+    if preset.world:
+        return bench.limit or 64
+    whole = 128 if bench.benchmark == "math500_128" else BENCHMARKS[bench.benchmark].rows
+    return min(whole, bench.limit or whole)
 
 
 def train_rows(preset: Preset, source: Source, seed: int) -> list[Row]:
@@ -198,7 +207,16 @@ def rlvr(
         return train_rlvr(policy.config, policy.params, rows, settings=settings, **common)
 
     content = {**asdict(settings), "snapshots": list(snapshots)}
-    return _on_policy(preset, name, start, (), source, settings.seed, settings.steps, content, snapshots, train)
+    penalty = settings.kl_coef > 0 or settings.kl_metric
+    work = _training_work(settings, passes=penalty + settings.recompute_old, models=int(penalty))
+    return _on_policy(preset, name, start, (), source, settings.seed, settings.steps, content, snapshots, train, work)
+
+
+def _training_work(settings: RlvrSettings | OpdSettings, passes: int, models: int) -> Work:
+    """Of one round a step; `passes` are forward passes over each response besides the update's."""
+    prompts = settings.steps * settings.prompts
+    count = prompts * settings.samples
+    return Work(prompts, count, settings.max_tokens, scored=count * passes, trained=count, models=models)
 
 
 def opd(
@@ -213,7 +231,10 @@ def opd(
         )
 
     content = {**asdict(settings), "teacher": teacher.path}
-    return _on_policy(preset, name, student, (teacher,), source, settings.seed, settings.steps, content, (), train)
+    work = _training_work(settings, passes=1 + settings.several, models=1)
+    return _on_policy(
+        preset, name, student, (teacher,), source, settings.seed, settings.steps, content, (), train, work
+    )
 
 
 def _on_policy(
@@ -227,6 +248,7 @@ def _on_policy(
     content: Mapping[str, Any],
     snapshots: Sequence[int],
     train: Callable[..., Params],
+    work: Work,
 ) -> PolicyAt:
     def run(folder: Path, inputs: Sequence[Path], report: Report) -> None:
         root = root_of(folder)
@@ -266,7 +288,7 @@ def _on_policy(
         **content,
     }
     inputs = unique(policy.stage for policy in (start, *others))
-    return PolicyAt(name, Stage(slug(name, seed), settings, inputs, run))
+    return PolicyAt(name, Stage(slug(name, seed), settings, inputs, run, work))
 
 
 def prior(preset: Preset, name: str, start: PolicyAt, texts: Measured, kind: Prior, seed: int) -> PolicyAt:
@@ -297,7 +319,8 @@ def prior(preset: Preset, name: str, start: PolicyAt, texts: Measured, kind: Pri
         save_policy(replace(policy, params=params), folder / "model")
 
     settings = {**asdict(kind), "start": start.path, "texts": preset.prior_texts, "seed": seed}
-    return PolicyAt(name, Stage(slug(name, seed), settings, (start.stage, texts.stage), run))
+    work = Work(max_tokens=kind.sft.width, trained=kind.sft.steps * kind.sft.rows)
+    return PolicyAt(name, Stage(slug(name, seed), settings, (start.stage, texts.stage), run, work))
 
 
 def prior_texts(table: pa.Table, opening: str, count: int, seed: int) -> list[tuple[list[int], list[int], str]]:
@@ -342,7 +365,10 @@ def measure(preset: Preset, policy: PolicyAt, bench: Bench, seed: int) -> Measur
             )
 
     name = f"measure-{slug(policy.name, seed)}-{bench.benchmark}"
-    return Measured(policy, bench, Stage(name, bench_content(preset, policy, bench, settings), (policy.stage,), run))
+    count = bench_size(preset, bench)
+    work = Work(count, count * settings.samples, settings.max_tokens, models=1)
+    content = bench_content(preset, policy, bench, settings)
+    return Measured(policy, bench, Stage(name, content, (policy.stage,), run, work))
 
 
 def measure_settings(preset: Preset, bench: Bench, seed: int) -> MeasureSettings:

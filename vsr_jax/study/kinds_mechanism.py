@@ -31,6 +31,7 @@ from vsr_jax.study.kinds import (
     PolicyAt,
     bench_content,
     bench_rows,
+    bench_size,
     load,
     measure_settings,
     root_of,
@@ -44,6 +45,7 @@ from vsr_jax.study.measure import Measurement, summarise
 from vsr_jax.study.policy import Policy
 from vsr_jax.study.preset import Bench, Preset
 from vsr_jax.study.runs import Report, Stage
+from vsr_jax.study.work import Work
 from vsr_jax.training.checkpoint import write_json
 
 
@@ -85,7 +87,14 @@ def localized(preset: Preset, policies: tuple[PolicyAt, ...], along: Measured, s
     }
     stages = (*(policy.stage for policy in policies), along.stage)
     name = f"localize-{along.bench.benchmark}" + (f".{seed}" if seed else "")
-    return Localized(policies, along, Stage(name, content, unique(stages), run))
+    return Localized(policies, along, Stage(name, content, unique(stages), run, _scoring(preset, policies, along)))
+
+
+def _scoring(preset: Preset, policies: Sequence[PolicyAt], along: Measured) -> Work:
+    decoding = along.bench.decoding
+    prompts = min(bench_size(preset, along.bench), preset.localize_prompts)
+    responses = prompts * min(decoding.samples, preset.localize_samples)
+    return Work(max_tokens=decoding.max_tokens, scored=responses * len(policies), models=len(policies))
 
 
 def _first(table: pa.Table, prompts: int, samples: int) -> pa.Table:
@@ -181,7 +190,11 @@ def forced(
     }
     name = f"force-{slug(policy.name, seed)}-{bench.benchmark}"
     inputs = unique((policy.stage, other.stage))
-    return Forced(policy, other, bench, Stage(name, content, inputs, run))
+    count = min(bench_size(preset, bench), preset.intervene_prompts or bench_size(preset, bench))
+    conditions = 7 + sum(position > 1 for position in sweep)  # of `_forcings`
+    count *= conditions
+    work = Work(count, count * settings.samples, settings.max_tokens, models=1)
+    return Forced(policy, other, bench, Stage(name, content, inputs, run, work))
 
 
 def _forcings(
@@ -240,7 +253,7 @@ def shift(preset: Preset, policies: tuple[PolicyAt, ...], along: Measured, seed:
     }
     stages = unique((*(policy.stage for policy in policies), along.stage))
     name = f"shift-{slug(policies[-1].name, seed)}-{along.bench.benchmark}"
-    return Shift(policies, along, Stage(name, content, stages, run))
+    return Shift(policies, along, Stage(name, content, stages, run, _scoring(preset, policies, along)))
 
 
 def _mean_logp(

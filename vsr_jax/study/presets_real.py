@@ -107,8 +107,8 @@ _OPEN = (
     "The place and estimator of the reference penalty are not stated: k2 in the loss.",
     "Math to IF has as many steps as IF-RLVR from Base.",
     "Priors: a batch is 8 or 32 packed rows of 2,048 tokens and may hold more texts; epochs are counted as if a row "
-    "held one. The texts come from 256 prompts of MATH train; what follows is measured on MATH-500-128, in the paper on "
-    "AIME24.",
+    "held one. The texts come from 256 prompts of MATH train; what follows is measured on MATH-500-128, in the "
+    "paper on AIME24.",
     "Distillation draws its prompts from IFTrain; the paper does not say which.",
     "The Math endpoint of the joint test trains on MATH; the authors' on the DAPO set, which has no loader here.",
     "MathIF has all 420 and ReasonIF all 300 prompts; the paper's 290 of each are not published.",

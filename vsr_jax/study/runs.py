@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from vsr_jax.errors import UserError
 from vsr_jax.study.claims import claimed, owner
+from vsr_jax.study.work import NONE, Work
 from vsr_jax.training.checkpoint import write_json
 
 Report = Callable[[int, int, str], None]
@@ -31,12 +32,14 @@ class Stage:
       settings: everything that its result depends on, as JSON values.
       inputs: stages whose folders it reads.
       run: `(folder, folders of the inputs, report)`; may find its own partial results in the folder.
+      work: how much there is to do, for estimates; its results do not depend on it.
     """
 
     name: str
     settings: Mapping[str, Any]
     inputs: "tuple[Stage, ...]"
     run: Callable[[Path, Sequence[Path], Report], None]
+    work: Work = NONE
 
     def key(self) -> str:
         """Changes with the settings of the stage or of anything it depends on, and with nothing else."""
