@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vsr_jax.data.rows import Row
@@ -34,8 +34,9 @@ class Overlap:
 
 def normalise(text: str) -> tuple[str, ...]:
     """Words and operators of a prompt in lower case; spacing, `$`, braces and punctuation do not count."""
-    for pattern, plain in _SAME:
-        text = pattern.sub(plain, text)
+    if "\\" in text:  # the spellings are all commands of LaTeX
+        for pattern, plain in _SAME:
+            text = pattern.sub(plain, text)
     return tuple(_TOKEN.findall(text.lower()))
 
 
@@ -47,31 +48,38 @@ def overlap(rows_a: Sequence[Row], rows_b: Sequence[Row], *, n: int = 8, thresho
       n: length of the n-grams, in tokens of `normalise`. Prompts shorter than this can be equal, never similar.
       threshold: share of the n-grams of the prompt with fewer of them that must occur in the other.
     """
-    tokens_a = [normalise(row.prompt) for row in rows_a]
-    equal = defaultdict(list)
+    # Evaluation sets are small and training sets may have a hundred thousand rows: only the former's n-grams are held.
+    tokens_b = [normalise(row.prompt) for row in rows_b]
+    grams_b = [_grams(tokens, n) for tokens in tokens_b]
+    equal: dict[tuple[str, ...], list[int]] = defaultdict(list)
     holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    sizes = []
-    for index, tokens in enumerate(tokens_a):
+    for index, (tokens, grams) in enumerate(zip(tokens_b, grams_b, strict=True)):
         equal[tokens].append(index)
-        grams = _grams(tokens, n)
-        sizes.append(len(grams))
         for gram in grams:
             holders[gram].append(index)
 
     exact, near = [], []
-    for row in rows_b:
+    for place, row in enumerate(rows_a):
         tokens = normalise(row.prompt)
         same = equal.get(tokens, [])
-        exact += [(rows_a[index].id, row.id) for index in same]
-        grams = _grams(tokens, n)
-        shared = Counter(index for gram in grams for index in holders.get(gram, ()))
+        exact += [(index, place) for index in same]
+        found = {gram for gram in _windows(tokens, n) if gram in holders}
+        if not found:
+            continue  # most rows; their other n-grams are never kept
+        size = len(_grams(tokens, n))
+        shared = Counter(index for gram in found for index in holders[gram])
         near += [
-            (rows_a[index].id, row.id)
+            (index, place)
             for index, count in shared.items()
-            if index not in same and count >= threshold * min(sizes[index], len(grams))
+            if index not in same and count >= threshold * min(size, len(grams_b[index]))
         ]
-    return Overlap(tuple(exact), tuple(near))
+    named = lambda pairs: tuple((rows_a[a].id, rows_b[b].id) for b, a in sorted(pairs))  # noqa: E731
+    return Overlap(named(exact), named(near))
+
+
+def _windows(tokens: tuple[str, ...], n: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(tokens[start:] for start in range(n)), strict=False)
 
 
 def _grams(tokens: tuple[str, ...], n: int) -> set[tuple[str, ...]]:
-    return {tokens[start : start + n] for start in range(len(tokens) - n + 1)}
+    return set(_windows(tokens, n))
