@@ -131,8 +131,9 @@ class Forced:
     stage: Stage
 
     def conditions(self, root: Path) -> dict[str, int]:
-        """Position of the forced text of each condition, by name; the first is `free`."""
-        return json.loads((self.stage.folder(root) / "conditions.json").read_text())
+        """Position of the forced text of each condition, by name: `free` first, then by position."""
+        held = json.loads((self.stage.folder(root) / "conditions.json").read_text())
+        return dict(sorted(held.items(), key=lambda item: (item[1], item[0] != "free", item[0])))
 
     def table(self, root: Path, condition: str) -> pa.Table:
         """The responses of a condition."""
