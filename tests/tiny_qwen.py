@@ -1,4 +1,4 @@
-"""The real-model study cut down to a minute: the same stages and data, a random Qwen3 of two layers, two steps each."""
+"""The real-model study cut down to minutes: the same stages and data, a random Qwen3 of two layers, two steps each."""
 
 import gzip
 import shutil
