@@ -65,7 +65,8 @@ def test_recomputed_log_probabilities_equal_the_samplers(model, rollouts) -> Non
     assert sums["kl_old"] / weight.sum() < 1e-8
 
 
-ON_SOME_CPUS = pytest.mark.xfail(strict=False, reason="1.09e-6 on one CPU, the suite compiling without optimisations")
+# A ratio is the exponential of a difference of log-probabilities, so their rounding is the whole gradient's.
+ON_SOME_CPUS = pytest.mark.xfail(strict=False, reason="1.6e-6 on one CPU: log-probabilities round by 5e-7")
 
 
 @pytest.mark.parametrize("rtol", [2e-6, pytest.param(1e-6, marks=ON_SOME_CPUS)])

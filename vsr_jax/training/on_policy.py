@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from vsr_jax.objectives.kl import full_jsd, full_kl, kl, kl_estimate
 from vsr_jax.objectives.policy import cispo, entropy_bonus, grpo, gspo, reinforce, truncated_importance
 from vsr_jax.objectives.reducers import constant_length, sequence_mean, token_mean
 from vsr_jax.objectives.rewards import overlong_penalty
-from vsr_jax.objectives.types import Objective
+from vsr_jax.objectives.types import Objective, TokenBatch
 from vsr_jax.parallel.distributed import agree, barrier, on_this_process, place_host
 from vsr_jax.parallel.mesh import make_mesh
 from vsr_jax.parallel.rules import batch_shardings, keep_placed, param_shardings, rows_multiple, state_shardings
@@ -99,7 +99,9 @@ def learning_rate(settings: RlvrSettings) -> optax.Schedule | float:
 
 
 @partial(jax.jit, static_argnames=("config", "statistic", "size"))
-def _measured(config: ModelConfig, params: Params, batch: GroupedBatch, statistic: Measure, size: int) -> Any:
+def _measured(
+    config: ModelConfig, params: Params, batch: GroupedBatch, statistic: Callable[..., Any], size: int
+) -> Any:
     return statistics_by_parts(config, params, batch, statistic, size=size)
 
 
@@ -318,26 +320,27 @@ class _Scorer:
         if self.reference is None:
             return ready, None
         seen = ready if whole is None else self._old(whole)
-        seen = _with(seen, logp_ref=self._measure(self.reference, seen, self._logp()))
+        seen = _with(seen, logp_ref=self._measure(self.reference, seen, _LogpAt(self.settings.temperature)))
         return ready if whole is not None else seen, _kl_sum(seen)
 
     def _old(self, batch: GroupedBatch) -> GroupedBatch:
         batch = self.place.batch(batch)
         if not self.settings.recompute_old:
             return batch
-        return _with(batch, logp_old=self._measure(self.params, batch, self._logp()))
+        return _with(batch, logp_old=self._measure(self.params, batch, _LogpAt(self.settings.temperature)))
 
-    def _logp(self) -> Measure:
-        return _logp_at(self.settings.temperature)
-
-    def _measure(self, params: Params, batch: GroupedBatch, statistic: Measure) -> Any:
+    def _measure(self, params: Params, batch: GroupedBatch, statistic: Callable[..., Any]) -> Any:
         return _measured(self.config, params, batch, statistic, self.micro)
 
 
-@lru_cache(maxsize=16)
-def _logp_at(temperature: float) -> Any:
-    """One function a temperature, so that its program is compiled once."""
-    return lambda logits, tokens: target_logprob(logits, tokens.target, temperature)
+@dataclasses.dataclass(frozen=True)
+class _LogpAt:
+    """The target's log-probability at a temperature; equal ones compare equal, so that each is compiled once."""
+
+    temperature: float
+
+    def __call__(self, logits: jax.Array, tokens: TokenBatch) -> jax.Array:
+        return target_logprob(logits, tokens.target, self.temperature)
 
 
 def _with(batch: GroupedBatch, **fields: Any) -> GroupedBatch:
