@@ -29,7 +29,7 @@ from vsr_jax.mechanism.intervene import (
     text_ids,
 )
 from vsr_jax.sampling.types import Rollouts
-from vsr_jax.study.intervene import effects, folder_of, sample_conditions, slot_occupancy
+from vsr_jax.study.intervene import effects, folder_of, sample_conditions
 from vsr_jax.study.measure import MeasureSettings, sample_to_store
 from vsr_jax.study.policy import Policy, load_policy, save_policy
 from vsr_jax.support import MICRO_RULES
@@ -173,7 +173,6 @@ def test_openings_and_effects_follow_what_was_forced(run) -> None:
     assert found["late"].reached < 1  # direct answers end before position 20
     rate = {name: np.mean(table["passed"].to_pylist()) for name, table in tables.items()}
     assert found["DAI prefix"].mean.difference == pytest.approx(rate["DAI prefix"] - rate["free"])
-    assert 0.5 < slot_occupancy(tables, rows, 4, 48, 16) <= 1
 
 
 def test_all_conditions_share_one_compiled_decoder(base: Policy, run, tmp_path: Path) -> None:
@@ -181,7 +180,8 @@ def test_all_conditions_share_one_compiled_decoder(base: Policy, run, tmp_path: 
 
     rows = run[0]
     before = device.decode_chunk._cache_size()
-    other = [free(5), text_forcing("DAI prefix", *text_ids(base.tokenizer, MICRO_TEXTS.dai), 5)]
+    # The longest prefix is that of the first queue: it lies with the prompt, whose width is a shape.
+    other = [free(5), text_forcing("DRI prefix", *text_ids(base.tokenizer, MICRO_TEXTS.dri), 5)]
     more = [Forcing("at 3", ((21,),) * 5, position=3), Forcing("at 5", ((22,),) * 5, position=5)]
     sample_conditions(base, rows, [*other, *more], replace(SETTINGS, seed=7), tmp_path, rules=MICRO_RULES)
     assert device.decode_chunk._cache_size() == before

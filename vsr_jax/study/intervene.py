@@ -17,8 +17,7 @@ from vsr_jax.errors import UserError
 from vsr_jax.judging import judge
 from vsr_jax.mechanism.intervene import Forcing, forced_matrix, reached
 from vsr_jax.sampling.sampler import sample
-from vsr_jax.sampling.schedule import Schedule, plan_layout
-from vsr_jax.sampling.types import Rollouts, SamplingParams
+from vsr_jax.sampling.types import Rollouts, SamplerStats, SamplingParams
 from vsr_jax.study.measure import Measurement, MeasureSettings, rollout_table, summarise
 from vsr_jax.study.policy import Policy
 from vsr_jax.support.openings import OpeningRules
@@ -47,6 +46,7 @@ def sample_conditions(
     rules: OpeningRules | None = None,
     verify: Any = None,
     progress: Callable[[int, int], None] | None = None,
+    on_stats: Callable[[SamplerStats], None] | None = None,
 ) -> dict[str, pa.Table]:
     """Samples every condition and returns its sealed table; what `out` already holds is not sampled again.
 
@@ -60,6 +60,7 @@ def sample_conditions(
       out: a folder a condition is made in it.
       rules, verify: as in `sample_to_store`.
       progress: called with (responses done, in all).
+      on_stats: as in `sample`; not called where everything is stored already.
 
     Raises:
       UserError: no rows, two conditions with one folder, or a prompt or forced position beyond what fits.
@@ -123,48 +124,12 @@ def sample_conditions(
             slots=settings.rows,
             chunk=chunk_of(settings.max_tokens),
             on_prompt=on_prompt,
+            on_stats=on_stats,
         )
     store_waiting()
     for folder in folders:
         store.seal(folder)
     return {f.name: store.read_rollouts(folder) for f, folder in zip(forcings, folders, strict=True)}
-
-
-def slot_occupancy(
-    tables: Mapping[str, pa.Table], rows: Sequence[Row], samples: int, max_tokens: int, slots: int
-) -> float:
-    """Share of slot-steps that work on a live response when these tables, in this order, are one queue.
-
-    Plays the sampler's schedule with the lengths that came out.
-    """
-    prompts, lengths = [], []
-    for table in tables.values():
-        held: dict[str, list[int]] = {row.id: [] for row in rows}
-        asked = {}
-        columns = (table[name].to_pylist() for name in ("prompt_id", "prompt_tokens", "tokens"))
-        for name, prompt, tokens in zip(*columns, strict=True):
-            held[name].append(len(tokens))
-            asked[name] = len(prompt)
-        prompts += [asked[row.id] for row in rows]
-        lengths += [length for row in rows for length in held[row.id]]
-    left = np.array(lengths)
-    layout = plan_layout(prompts, samples, max_tokens, slots, chunk_of(max_tokens))
-    schedule = Schedule(layout, prompts, samples)
-    worked = steps = 0
-    while schedule.busy():
-        for _ in schedule.admit():
-            pass
-        live = schedule.row >= 0
-        todo = np.where(live, np.minimum(left[np.maximum(schedule.row, 0)], layout.chunk), 0)
-        worked += int(todo.sum())
-        steps += int(todo.max()) * live.size  # a chunk ends early when nothing is live
-        for lane, group in zip(*np.nonzero(live), strict=True):
-            row = schedule.row[lane, group]
-            left[row] -= todo[lane, group]
-            schedule.length[lane, group] += todo[lane, group]
-            if not left[row]:
-                schedule.finish(lane, group)
-    return worked / steps
 
 
 def _prompt_id(row: Row, forcing: Forcing) -> int:

@@ -1,7 +1,6 @@
 """`vsr intervene`: what forced openings do to a policy."""
 
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -28,7 +27,8 @@ from vsr_jax.mechanism.intervene import (
     text_ids,
 )
 from vsr_jax.mechanism.localize import check_same_tokens
-from vsr_jax.study.intervene import effects, sample_conditions, slot_occupancy
+from vsr_jax.sampling.types import SamplerStats
+from vsr_jax.study.intervene import effects, sample_conditions
 from vsr_jax.study.intervene_report import Direction, write_report
 from vsr_jax.study.measure import MeasureSettings
 from vsr_jax.study.policy import Policy
@@ -88,7 +88,7 @@ def intervene(
     claim_folder(out, content)
     firsts = [_first_tokens(policy, rows, settings) for policy in policies]
     orders = [(0, 1), (1, 0)] if reverse else [(0, 1 if other else None)]
-    directions, speed = [], []
+    directions, costs = [], []
     with Pool(workers, deadline) if workers else nullcontext() as pool:
         for decoded, source in orders:
             policy = policies[decoded]
@@ -97,9 +97,9 @@ def intervene(
                 firsts[decoded], None if source is None else firsts[source],
             )  # fmt: skip
             folder = out / f"{policy.name}"
-            began = time.monotonic()
-            tables = _sample(policy, rows, forcings, settings, folder, defaults.rules, pool.map if pool else None)
-            speed.append(time.monotonic() - began)
+            cost: list[SamplerStats] = []
+            tables = _sample(policy, rows, forcings, settings, folder, defaults.rules, pool.map if pool else None, cost)
+            costs.append(cost)
             directions.append(
                 Direction(
                     policy=policy,
@@ -110,14 +110,13 @@ def intervene(
                         policy=policy.name, benchmark=benchmark, rules=defaults.rules,
                     ),
                     tables=tables,
-                    occupancy=slot_occupancy(tables, rows, settings.samples, settings.max_tokens, settings.rows),
                 )
             )  # fmt: skip
     page, made = write_report(out, directions, rows, settings.samples, _setting(directions, benchmark, settings, seam))
     notes = [
-        f"{d.policy.name}: {sum(map(len, d.tables.values()))} responses of {len(d.forcings)} conditions in one queue, "
-        f"slot occupancy {d.occupancy:.1%}, {seconds:.1f} s"
-        for d, seconds in zip(directions, speed, strict=True)
+        f"{d.policy.name}: {sum(map(len, d.tables.values()))} responses of {len(d.forcings)} conditions in one queue"
+        + "".join(f", slot occupancy {one.occupancy:.1%}, {one.seconds:.1f} s" for one in cost)
+        for d, cost in zip(directions, costs, strict=True)
     ]
     return "\n".join([report.to_markdown(made["effects"]), *notes, f"report: {page}"])
 
@@ -188,7 +187,9 @@ def _sample(
     folder: Path,
     rules: OpeningRules | None,
     verify: Any,
+    cost: list[SamplerStats],
 ):
+    """Samples with a bar; `cost` gets what it took, if anything was sampled."""
     with tqdm(total=len(forcings) * len(rows) * settings.samples, unit="response", file=sys.stderr) as bar:
         bar.set_description(policy.name, refresh=False)
 
@@ -196,7 +197,15 @@ def _sample(
             bar.update(done - bar.n)
 
         return sample_conditions(
-            policy, rows, forcings, settings, folder, rules=rules, verify=verify, progress=progress
+            policy,
+            rows,
+            forcings,
+            settings,
+            folder,
+            rules=rules,
+            verify=verify,
+            progress=progress,
+            on_stats=cost.append,
         )
 
 

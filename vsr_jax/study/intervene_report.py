@@ -23,7 +23,6 @@ class Direction:
     Attributes:
       policy: decoded; source: name of the other policy, empty where there is none.
       forcings, effects, tables: by condition; the first is `free`.
-      occupancy: share of slot-steps that worked on a live response.
     """
 
     policy: Policy
@@ -31,7 +30,6 @@ class Direction:
     forcings: Sequence[Forcing]
     effects: Mapping[str, Effect]
     tables: Mapping[str, pa.Table]
-    occupancy: float
 
 
 def effect_table(directions: Sequence[Direction], samples: int) -> Table:
