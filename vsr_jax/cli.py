@@ -1,6 +1,7 @@
 """The command `vsr`: parses, calls, prints. JAX is imported by the commands that compute, not by `--help`."""
 
 import logging
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from vsr_jax.cli_study import Study
 from vsr_jax.cli_train import Train
 from vsr_jax.compilation import keep_compiled
 from vsr_jax.errors import UserError
+from vsr_jax.parallel.topology import quiet_compiler
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,14 @@ def _show_compilations() -> None:
         handler.setFormatter(logging.Formatter("vsr: %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
+        logger.propagate = False  # libraries give the root a handler of their own, which would say it again
 
 
 def main() -> None:
     """Entry point. Exits 2 with one line on bad input, 130 on an interrupt; finished work is kept either way."""
     command = tyro.cli(Command, prog="vsr", description="What reinforcement learning does to a policy's support.")
+    quiet_compiler()
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that PyTorch is not there is no news here
     try:
         # The planner reads what the compiler writes beside a program, which a kept program does not bring along.
         if not isinstance(command, Plan):
