@@ -29,13 +29,14 @@ def main() -> None:
     args = parser.parse_args()
     quiet_compiler()
 
-    from vsr_jax.study.plan_command import model_config, rollout_mesh
+    from vsr_jax.parallel.rollout import rollout_sizes
+    from vsr_jax.study.plan_command import model_config
     from vsr_jax.study.plan_stages import STEPS, rollout_programs
 
     config = model_config(args.model)
     chip, _ = parse_topology(args.topology)
     devices = slice_devices(args.topology)
-    mesh = make_mesh(parse_mesh(args.mesh) or rollout_mesh(config, len(devices), chip.hbm_gib), devices)
+    mesh = make_mesh(parse_mesh(args.mesh) or rollout_sizes(config, len(devices), chip.hbm_gib * 2**30), devices)
     lanes = args.slots // args.group
     decode, _ = rollout_programs(config, mesh, lanes, args.group, args.prompt, args.length - args.prompt)
     planned = plan(decode, chip)

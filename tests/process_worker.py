@@ -5,15 +5,19 @@ process_worker.py MODE [OUT]      with VSR_COORDINATOR, VSR_PROCESSES and VSR_PR
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
+from tiny_study import tiny_preset
 
 from vsr_jax.data import micro
 from vsr_jax.data.micro import BASE
 from vsr_jax.errors import UserError
 from vsr_jax.parallel.distributed import agree, barrier, start
 from vsr_jax.study.policy import load_policy
+from vsr_jax.study.runs import run_stages
+from vsr_jax.study.study_run import study_stages
 from vsr_jax.training.checkpoint import read_metrics
 from vsr_jax.training.on_policy import train_rlvr
 from vsr_jax.training.settings import RlvrSettings
@@ -50,11 +54,19 @@ def train(out: Path) -> None:
         print(json.dumps(read_metrics(out / "metrics.jsonl")), flush=True)
 
 
+def study(out: Path) -> None:
+    """Training, measuring, localising and forcing: each kind of stage once."""
+    preset = replace(tiny_preset(), mesh="fsdp=-1")
+    run_stages(study_stages(preset, [0], ("localize-*", "force-*")), out, wait_s=0.1)
+
+
 def main() -> None:
     try:
         start(timeout_s=120)
         if sys.argv[1] == "train":
             train(Path(sys.argv[2]))
+        elif sys.argv[1] == "study":
+            study(Path(sys.argv[2]))
         elif sys.argv[1] == "disagree":
             agree("the order", list(range(3 + jax.process_index())))
         elif jax.process_index() == 1:

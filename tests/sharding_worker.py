@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+from dataclasses import replace
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -11,22 +12,23 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax
 import numpy as np
 import optax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from vsr_jax.model.config import parse_config
 from vsr_jax.model.params import init_params
+from vsr_jax.model.transformer import unstack_layers
 from vsr_jax.objectives.advantages import group_advantages
 from vsr_jax.objectives.policy import grpo
-from vsr_jax.parallel import rules
-from vsr_jax.parallel.mesh import make_mesh, parse_mesh, refold_mesh
+from vsr_jax.parallel import rollout
+from vsr_jax.parallel.mesh import make_mesh, parse_mesh
 from vsr_jax.parallel.rules import (
     SAMPLER_RULES,
     batch_shardings,
     keep_placed,
     param_shardings,
-    reshard,
     state_shardings,
 )
+from vsr_jax.sampling.device import decode_chunk, prefill
 from vsr_jax.sampling.sampler import sample
 from vsr_jax.sampling.types import SamplingParams
 from vsr_jax.scoring import token_logprobs
@@ -91,20 +93,31 @@ def clipped_pair() -> list[float]:
     return np.asarray(jax.jit(lambda g: clip.update(g, clip.init(g))[0])(gradient)["w"]).tolist()
 
 
-def moved_to_sampler(params, sampler) -> bool:
+def moved_to_sampler(params, whole, own) -> bool:
     """Whether weights reach the sampler's mesh as bfloat16: right, on the devices, by one program compiled once."""
-    shardings = param_shardings(CONFIG, sampler, SAMPLER_RULES)
-    leaves, structure = jax.tree.flatten(shardings)
-    program = rules._mover(tuple(leaves), structure, "bfloat16")
-    before = program._cache_size()
+    config = replace(CONFIG, dtype="bfloat16")
+    before = rollout._weights._cache_size()
     with jax.transfer_guard("disallow"):
         for _ in range(2):
-            moved = reshard(params, shardings, "bfloat16")
-    assert program._cache_size() == before + 1
+            moved = rollout.to_rollout(config, params, whole, own)
+    assert rollout._weights._cache_size() <= before + 1
+    kept = unstack_layers(config, jax.device_get(params))
+    shardings = state_shardings(config, kept, own, SAMPLER_RULES)
     return all(
-        x.sharding == s and (np.asarray(x) == np.asarray(y).astype(x.dtype)).all() and x.dtype == "bfloat16"
-        for x, s, y in zip(*map(jax.tree.leaves, (moved, shardings, params)), strict=True)
+        x.sharding.is_equivalent_to(s, x.ndim) and x.dtype == "bfloat16" and (np.asarray(x) == np.asarray(y)).all()
+        for x, s, y in zip(*map(jax.tree.leaves, (moved, shardings, kept)), strict=True)
     )
+
+
+def sampled(params, whole, own):
+    """Rollouts on the sampler's mesh, whose programs are compiled once however often they run."""
+    programs = decode_chunk, prefill
+    weights = rollout.to_rollout(CONFIG, params, whole, own)
+    before = [program._cache_size() for program in programs]
+    found = sample(CONFIG, weights, PROMPTS, REQUEST, seed=1, chunk=2)
+    # None where an earlier mesh had the same sampler.
+    assert all(program._cache_size() <= n + 1 for program, n in zip(programs, before, strict=True))
+    return found
 
 
 def main() -> None:
@@ -123,11 +136,11 @@ def main() -> None:
         rows = jax.device_put(batch, batch_shardings(batch, mesh))
         result = steps(placed, rows, mesh)
         parts = steps(placed, rows, mesh, micro=4) if text in IN_PARTS else result
-        # Rollouts on another mesh over the same devices.
-        sampler = refold_mesh(mesh, {"tensor": 2, "data": -1} if count % 2 == 0 else {"fsdp": count})
-        weights = reshard(placed, param_shardings(CONFIG, sampler))
-        with jax.set_mesh(sampler):
-            again = sample(CONFIG, weights, PROMPTS, REQUEST, seed=1)
+        # Rollouts on another mesh over the same devices, and with these in another order.
+        whole, own = rollout.rollout_meshes(CONFIG, mesh, {"tensor": 2, "data": -1})
+        again = sampled(placed, whole, own)
+        turned = Mesh(whole.devices[::-1], whole.axis_names)
+        reordered = sample(CONFIG, rollout.to_rollout(CONFIG, placed, turned, turned), PROMPTS, REQUEST, seed=1)
         with jax.set_mesh(mesh):
             rows = jax.device_put(packed, batch_shardings(packed, mesh, length=True))
             seen = jax.device_get(token_logprobs(CONFIG, placed, rows))
@@ -140,8 +153,11 @@ def main() -> None:
                     "micro": difference(parts["updated"], alone["updated"]),
                     "norm_of_clipped": float(optax.tree.norm(result["gradient"])),
                     "scores": difference(seen, scores),
-                    "moved": moved_to_sampler(placed, sampler),
-                    "tokens": bool((again.tokens == rollouts.tokens).all() and (again.length == rollouts.length).all()),
+                    "moved": moved_to_sampler(placed, whole, own),
+                    "tokens": all(
+                        bool((x.tokens == rollouts.tokens).all() and (x.length == rollouts.length).all())
+                        for x in (again, reordered)
+                    ),
                     "logp": difference(again.logp, rollouts.logp),
                     "local_share": biggest.addressable_shards[0].data.size / biggest.size,
                 }

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vsr_jax.data.store import read_rollouts
 from vsr_jax.errors import UserError
 from vsr_jax.parallel.distributed import Launch, barrier, find_launch, gather_rows, local_rows, start
-from vsr_jax.training.checkpoint import untimed
+from vsr_jax.training.checkpoint import read_metrics, untimed
 
 WORKER = Path(__file__).parent / "process_worker.py"
 
@@ -107,6 +108,28 @@ def test_training_over_several_processes_gives_the_metrics_of_one(alone, process
             assert line[name] == other[name], name
         for name in untimed(other):
             np.testing.assert_allclose(line[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_a_study_is_shared_by_the_processes_of_a_runner(tmp_path: Path) -> None:
+    for processes in (1, 2):
+        run_processes(processes, "study", tmp_path / str(processes))
+    one, two = (sorted((tmp_path / name / "stages").iterdir()) for name in "12")
+    assert [folder.name for folder in one] == [folder.name for folder in two]
+    kinds = set()
+    for mine, other in zip(two, one, strict=True):
+        assert (mine / "done.json").exists()
+        tables = sorted(file.relative_to(other) for file in other.rglob("rollouts.parquet"))
+        assert tables == sorted(file.relative_to(mine) for file in mine.rglob("rollouts.parquet"))
+        for name in tables:
+            found, wanted = (read_rollouts((folder / name).parent) for folder in (mine, other))
+            # Trained policies agree to rounding; only the Base's samples must be the same to the token.
+            columns = ["prompt_id", "sample_id"] + (["tokens", "passed"] if "base" in other.name else [])
+            assert found.select(columns).equals(wanted.select(columns)), mine.name
+        if (other / "metrics.jsonl").exists():
+            for line, same in zip(*(read_metrics(folder / "metrics.jsonl") for folder in (mine, other)), strict=True):
+                np.testing.assert_allclose(line["loss"], same["loss"], rtol=1e-3, atol=1e-5)
+        kinds.add(mine.name.split("-")[0])
+    assert {"base", "math", "measure", "localize", "force"} <= kinds
 
 
 def test_a_barrier_names_who_is_missing() -> None:

@@ -16,8 +16,9 @@ from vsr_jax.model.config import parse_config
 from vsr_jax.model.presets import preset
 from vsr_jax.parallel.hlo import Cost, program_cost
 from vsr_jax.parallel.plan import Planned
+from vsr_jax.parallel.rollout import rollout_sizes
 from vsr_jax.parallel.topology import CHIPS, parse_topology
-from vsr_jax.study.plan_command import largest, largest_of, rollout_mesh, table
+from vsr_jax.study.plan_command import largest, largest_of, table
 from vsr_jax.study.plan_stages import pass_flops
 
 TINY = {
@@ -188,8 +189,8 @@ def test_flops_of_the_model_are_twice_its_parameters_a_token() -> None:
     matrices, attention = pass_flops(config, 1, 9216)
     assert matrices / 9216 / 2 == pytest.approx(7.57e9, rel=2e-3)  # 8.19e9 parameters without the input embedding
     assert attention == pytest.approx(2 * 36 * 4096 * 9216**2)
-    assert rollout_mesh(config, 16, 16) == {"data": 4, "tensor": 4}
-    assert rollout_mesh(config, 16, 95) == {"data": 16, "tensor": 1}
+    assert rollout_sizes(config, 16, 16 * 2**30) == {"data": 4, "tensor": 4}
+    assert rollout_sizes(config, 16, 95 * 2**30) == {"data": 16, "tensor": 1}
 
 
 def test_search_finds_the_largest_size_that_fits() -> None:

@@ -72,10 +72,10 @@ def test_a_ring_that_shrinks_keeps_every_key(monkeypatch: pytest.MonkeyPatch) ->
     config = dataclasses.replace(config, max_position=4096)
     limits = (150, *[40] * 5)
     prompts = [[1, 2, 3, 4]] + [[5 + i] for i in range(5)]
-    small = lambda *args: dataclasses.replace(plan_layout(*args[:4], chunk=8), ring=32)  # noqa: E731
+    small = lambda *args, **kwargs: dataclasses.replace(plan_layout(*args[:4], chunk=8), ring=32)  # noqa: E731
     monkeypatch.setattr("vsr_jax.sampling.sampler.plan_layout", small)
     sizes: list[int] = []
-    resized = lambda state, ring: (sizes.append(ring), resize(state, ring))[1]  # noqa: E731
+    resized = lambda config, state, ring: (sizes.append(ring), resize(config, state, ring))[1]  # noqa: E731
     monkeypatch.setattr("vsr_jax.sampling.sampler.resize", resized)
     out = sample(config, params, prompts, SamplingParams(max_tokens=limits), seed=0, slots=2)
     assert max(sizes) >= 128
@@ -84,6 +84,16 @@ def test_a_ring_that_shrinks_keeps_every_key(monkeypatch: pytest.MonkeyPatch) ->
         whole = np.array([prompts[row] + out.response(row)], np.int32)
         expected = vsr_jax.token_logprobs(config, params, whole)[0, len(prompts[row]) - 1 :]
         np.testing.assert_allclose(out.logp[row, : out.length[row]], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(("count", "n", "slots"), [(3, 4, 64), (40, 8, 64), (40, 8, 6), (1, 1, 1)])
+def test_lanes_are_a_multiple_of_the_shards_they_are_split_over(count: int, n: int, slots: int) -> None:
+    plain = plan_layout([5] * count, n, 32, slots)
+    for shards in (1, 2, 4):
+        layout = plan_layout([5] * count, n, 32, slots, shards=shards)
+        assert layout.lanes % shards == 0
+        assert abs(layout.lanes - plain.lanes) < shards
+        assert layout.group == plain.group
 
 
 def test_slots_beyond_memory_are_refused_before_compilation(monkeypatch: pytest.MonkeyPatch) -> None:

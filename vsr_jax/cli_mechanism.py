@@ -35,6 +35,8 @@ class Sampling:
     """Hub revision of the models."""
     max_position: int | None = None
     """Context length in place of the config's; recorded in the run folder."""
+    mesh: str = ""
+    """Devices of this machine to share the work, as in data=2,tensor=4; by default one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +147,8 @@ class Localize:
     """Hub revision of the models."""
     max_position: int | None = None
     """Context length in place of the config's; recorded in the run folder."""
+    mesh: str = ""
+    """Devices of this machine to share the work, as in data=2,tensor=4; by default one."""
 
     def run(self) -> None:
         """Localises and prints the main tables."""

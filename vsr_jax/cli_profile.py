@@ -39,6 +39,8 @@ class Profile:
     """Smallest set of likeliest tokens whose mass reaches it."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of parameters and computing."""
+    mesh: str = ""
+    """Devices of this machine to share the work, as in data=2,tensor=4; by default one."""
     seed: int = 0
     """Of prompts and responses."""
     json: bool = False

@@ -39,6 +39,9 @@ class Study:
     """Not micro: hub id or directory of the Base policy, in place of the study's own."""
     data: Path | None = None
     """Not micro: folder of JSONL files (docs/study.md names them); what it lacks is read from the hub."""
+    mesh: str | None = None
+    """Not micro: mesh over all devices to train on, as in fsdp=4,tensor=2; by default fsdp over all, small: one device.
+    Each process samples and measures on its own devices."""
     dry_run: bool = False
     """Print the data and the stages with inputs and estimated device-hours, and stop."""
     chip: Literal["v4", "v5e", "v5p", "v6e", "h100"] = "v5p"
@@ -50,7 +53,10 @@ class Study:
 
     def run(self) -> None:
         """Runs the stages that are not done and prints the claims."""
+        import jax
+
         from vsr_jax.errors import UserError
+        from vsr_jax.parallel.distributed import start
         from vsr_jax.study.study_run import run_study, status_lines
 
         if self.quick and self.full:
@@ -70,7 +76,10 @@ class Study:
         if self.status:
             print("\n".join(status_lines(preset, seeds, out, self.only)))
             return
+        start()
         page = run_study(preset, seeds, out, self.only)
+        if jax.process_index() > 0:
+            return
         print((page.parent / "claims.md").read_text())
         print(f"report: {page}")
 
@@ -85,11 +94,11 @@ class Study:
             "--base": self.base,
             "--world": self.world != "default",
         }
-        for_real = {"--model": self.model, "--data": self.data}
+        for_real = {"--model": self.model, "--data": self.data, "--mesh": self.mesh}
         for option, given in (for_real if self.name == "micro" else for_micro).items():
             if given:
                 raise UserError(f"{option}: study {self.name} has no such option; leave it out")
         if self.name != "micro":
-            return real_preset(self.name, model=self.model, data=self.data)
+            return real_preset(self.name, model=self.model, data=self.data, mesh=self.mesh)
         size = "quick" if self.quick else "full" if self.full else "standard"
         return micro_preset(size, base=self.base, world=self.world)

@@ -43,6 +43,8 @@ class Rlvr:
     """Compute dtype; master weights are float32."""
     mesh: str = ""
     """Mesh over the devices of all processes, as in fsdp=8; by default one device, or fsdp over several processes."""
+    rollout_mesh: str = ""
+    """With a mesh: that of a process's own devices to sample on, as in data=2,tensor=4; by default what memory asks."""
     log: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Further places for metrics; both need: pip install 'vsr-jax[logging]'."""
 
@@ -63,6 +65,8 @@ class Opd:
     """Compute dtype; master weights are float32."""
     mesh: str = ""
     """Mesh over the devices of all processes, as in fsdp=8; by default one device, or fsdp over several processes."""
+    rollout_mesh: str = ""
+    """With a mesh: that of a process's own devices to sample on, as in data=2,tensor=4; by default what memory asks."""
     log: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Further places for metrics; both need: pip install 'vsr-jax[logging]'."""
 
@@ -84,6 +88,8 @@ class Sft:
     """Of the order of texts, a new one each pass."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Compute dtype; master weights are float32."""
+    mesh: str = ""
+    """Mesh over the devices of all processes, as in fsdp=8; by default one device, or fsdp over several processes."""
     log: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Further places for metrics; both need: pip install 'vsr-jax[logging]'."""
 

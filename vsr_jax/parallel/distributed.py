@@ -19,6 +19,9 @@ from vsr_jax.errors import UserError
 FLAGS = ("VSR_COORDINATOR", "VSR_PROCESSES", "VSR_PROCESS")
 """Environment variables that start several processes by hand: host:port of process 0, how many, and which one."""
 
+TOGETHER_S = 86400.0
+"""How long processes wait for each other in work whose length nobody knows. JAX's runtime notices sooner who died."""
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -110,6 +113,24 @@ def barrier(name: str, *, timeout_s: float = 600.0) -> None:
         )
 
 
+def tell(name: str, text: str) -> None:
+    """Leaves a word for the other processes; a name serves once."""
+    if jax.process_count() > 1:
+        _client().key_value_set(f"vsr/word/{name}", text)
+
+
+def hear(name: str, *, timeout_s: float) -> str:
+    """The word that another process left under this name, waiting for it.
+
+    Raises:
+      UserError: it did not come in time.
+    """
+    try:
+        return _client().blocking_key_value_get(f"vsr/word/{name}", int(1000 * timeout_s))
+    except jax.errors.JaxRuntimeError:
+        raise UserError(f"{name}: no word from process 0 within {timeout_s:g} s; look at its log") from None
+
+
 def _client() -> Any:
     # JAX has no public name for its key-value store.
     from jax._src import distributed
@@ -148,9 +169,14 @@ def gather_rows(tree: Any, counts: list[int] | None = None) -> Any:
 
 
 def place_host(tree: Any, shardings: Any) -> Any:
-    """Host arrays, the same on every process, as arrays of a mesh over all of them; each sends its own pieces."""
+    """Host arrays, the same on every process, as arrays of a mesh over all of them; each sends its own pieces.
+
+    Arrays that lie where they should already stay as they are.
+    """
 
     def place(x: Any, sharding: Any) -> jax.Array:
+        if isinstance(x, jax.Array) and x.sharding.is_equivalent_to(sharding, x.ndim):
+            return x
         x = np.asarray(x)
         return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
 
@@ -171,17 +197,3 @@ def agree(name: str, values: Any) -> None:
             f"process {jax.process_index()} and process 0 disagree on {name}: here it is {values!r:.120}; "
             "start all processes with the same command and files"
         )
-
-
-def on_this_process(tree: Any) -> Any:
-    """Arrays of a mesh over all processes as whole arrays on this process's first device, to sample with.
-
-    Every process must call it. A process then decodes its own prompts without waiting for the others.
-    """
-    if jax.process_count() == 1:
-        return tree
-    device = jax.local_devices()[0]
-    mesh = jax.tree.leaves(tree)[0].sharding.mesh
-    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    copies = jax.jit(lambda t: t, out_shardings=whole)(tree)
-    return jax.tree.map(lambda x: jax.device_put(x.addressable_data(0), device), copies)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import Mesh
 
@@ -85,9 +84,3 @@ def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) ->
         outer = (slices, *(1 for _ in shape[1:]))
         grid = mesh_utils.create_hybrid_device_mesh(inner, outer, devices, allow_split_physical_axes=True)
     return Mesh(grid, AXES)
-
-
-def refold_mesh(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
-    """Another mesh over the same devices in the same order, so that one jitted call may move arrays between both."""
-    flat = np.asarray(mesh.devices).reshape(-1)
-    return Mesh(flat.reshape(mesh_sizes(sizes, flat.size)), AXES)

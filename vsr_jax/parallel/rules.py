@@ -13,14 +13,13 @@ projections count whole heads, so that no head is ever split over two devices.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from vsr_jax.errors import UserError
 from vsr_jax.model.config import ModelConfig
@@ -56,7 +55,7 @@ def partition_spec(
     name: str,
     shape: tuple[int, ...],
     axes: tuple[str | None, ...],
-    mesh: Mesh,
+    mesh: Mesh | AbstractMesh,
     rules: Rules = RULES,
     units: Mapping[str, int] = MappingProxyType({}),
 ) -> PartitionSpec:
@@ -161,22 +160,27 @@ def batch_shardings(batch: Any, mesh: Mesh, rules: Rules = RULES, *, length: boo
     return jax.tree.map(place, batch)
 
 
-def cache_shardings(config: ModelConfig, state: Any, mesh: Mesh, rules: Rules = RULES) -> Any:
-    """Shardings of the sampler's device state: lanes over the axes of `batch`, key heads over those of `kv_heads`.
+def cache_specs(config: ModelConfig, state: Any, mesh: Mesh | AbstractMesh, rules: Rules = SAMPLER_RULES) -> Any:
+    """Where the sampler's device state goes: lanes over the axes of `batch`, key heads over those of `kv_heads`.
 
     Args:
       state: keys and values [lanes, ..., kv_heads, tokens, head_dim], of 4 or 5 dimensions; others [lanes, ...].
     """
 
-    def place(leaf: Any) -> NamedSharding:
+    def place(leaf: Any) -> PartitionSpec:
         axes: list[str | None] = [None] * len(leaf.shape)
         if axes:
             axes[0] = "batch"
         if len(axes) >= 4:
             axes[-3] = "kv_heads"
-        return NamedSharding(mesh, partition_spec("cache", leaf.shape, tuple(axes), mesh, rules, _units(config)))
+        return partition_spec("cache", leaf.shape, tuple(axes), mesh, rules, _units(config))
 
     return jax.tree.map(place, state)
+
+
+def cache_shardings(config: ModelConfig, state: Any, mesh: Mesh, rules: Rules = SAMPLER_RULES) -> Any:
+    """`cache_specs` on a mesh of devices."""
+    return jax.tree.map(partial(NamedSharding, mesh), cache_specs(config, state, mesh, rules))
 
 
 def keep_placed(update: Callable[..., tuple[Any, Any]], shardings: Any) -> Any:
@@ -191,37 +195,12 @@ def keep_placed(update: Callable[..., tuple[Any, Any]], shardings: Any) -> Any:
     return jax.jit(update, donate_argnums=0, out_shardings=(shardings, NamedSharding(mesh, PartitionSpec())))
 
 
+def mesh_of(tree: Any) -> Mesh | None:
+    """The mesh that the arrays of a tree lie on; None where that is a single device."""
+    found = getattr(getattr(jax.tree.leaves(tree)[0], "sharding", None), "mesh", None)
+    return found if found is not None and found.size > 1 else None
+
+
 def rows_multiple(mesh: Mesh, rules: Rules = RULES) -> int:
     """Number of pieces that the rows of a batch are split into."""
     return math.prod(mesh.shape[axis] for axis in rules.get("batch", ()))
-
-
-def reshard(tree: Any, shardings: Any, dtype: Any = None) -> Any:
-    """Moves a tree to other shardings over the same devices, on the devices; optionally in another dtype.
-
-    This is how updated float32 parameters reach the sampler's mesh as bfloat16. One jitted call, compiled once, when
-    both meshes list the devices in the same order (`refold_mesh`), else a cast and a transfer between devices.
-    """
-
-    def order(sharding: Any) -> tuple[int, ...] | None:
-        return (
-            tuple(d.id for d in np.ravel(np.asarray(sharding.mesh.devices)))
-            if isinstance(sharding, NamedSharding)
-            else None
-        )
-
-    here = {order(x.sharding) for x in jax.tree.leaves(tree)}
-    if here == {order(s) for s in jax.tree.leaves(shardings)} and None not in here:
-        leaves, structure = jax.tree.flatten(shardings)
-        return _mover(tuple(leaves), structure, dtype)(tree)
-    return jax.device_put(_mover((), None, dtype)(tree), shardings)
-
-
-@lru_cache(maxsize=64)
-def _mover(leaves: tuple[Any, ...], structure: Any, dtype: Any) -> Callable[[Any], Any]:
-    """A jitted cast to the dtype and shardings; kept, since a new function would be compiled for every update."""
-
-    def cast(tree: Any) -> Any:
-        return tree if dtype is None else jax.tree.map(lambda x: x.astype(dtype), tree)
-
-    return jax.jit(cast, out_shardings=jax.tree.unflatten(structure, leaves)) if leaves else jax.jit(cast)

@@ -5,19 +5,22 @@ Both are compiled once for each shape. Everything that changes between calls is 
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import lax
 
 from vsr_jax.model import transformer
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
+from vsr_jax.parallel.rules import cache_specs
 from vsr_jax.sampling.draw import draw
 from vsr_jax.sampling.warp import warp
 
+_State = TypeVar("_State")
 Host: TypeAlias = Any
 """A numpy array on its way to the device, a traced array inside."""
 
@@ -39,6 +42,15 @@ class DeviceState:
     prompt_hidden: jax.Array
     hidden: jax.Array
     column: jax.Array
+
+
+def _in_place(config: ModelConfig, state: _State) -> _State:
+    """The state laid out over the current mesh as the next call expects it; a no-op without a mesh.
+
+    Left to itself the compiler places results as suits it, and the next call would be compiled anew for that.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    return state if mesh.empty else lax.with_sharding_constraint(state, cache_specs(config, state, mesh))
 
 
 class SlotData(NamedTuple):
@@ -80,14 +92,16 @@ class Chunk(NamedTuple):
     live: jax.Array
 
 
+@partial(jax.jit, static_argnums=range(6))
 def make_state(config: ModelConfig, lanes: int, prompts: int, width: int, group: int, ring: int) -> DeviceState:
     """An empty state: `prompts` prompts of `width` tokens a lane, `ring` response tokens a slot."""
-    return DeviceState(
+    state = DeviceState(
         transformer.empty_cache(config, lanes, prompts * width, group, ring),
         jnp.zeros((lanes, prompts, config.hidden_size), config.dtype),
         jnp.zeros((lanes, group, config.hidden_size), config.dtype),
         jnp.int32(0),
     )
+    return _in_place(config, state)
 
 
 @partial(jax.jit, static_argnames=("config",), donate_argnames=("state",))
@@ -162,7 +176,7 @@ def _fill(config, params, state, tokens, length, lane, prompt, tail) -> tuple[De
             prompt_v[i] = lax.dynamic_update_slice(prompt_v[i], values[i][a : a + 1], where)
         hidden = lax.dynamic_update_slice(hidden, last[a][None, None], (lane[a], prompt[a], jnp.int32(0)))
     cache = cache._replace(prompt_k=tuple(prompt_k), prompt_v=tuple(prompt_v))
-    return replace(state, cache=cache, prompt_hidden=hidden), states
+    return _in_place(config, replace(state, cache=cache, prompt_hidden=hidden)), states
 
 
 @partial(jax.jit, static_argnames=("config",), donate_argnames=("state",))
@@ -213,7 +227,7 @@ def decode_chunk(config: ModelConfig, params: Params, state: DeviceState, slots:
         (empty.astype(jnp.int32), empty, empty),
     )
     _, state, _, live, out = lax.while_loop(lambda c: (c[0] < chunk) & c[3].any(), step, start)
-    return state, Chunk(*out, live)
+    return _in_place(config, state), Chunk(*out, live)
 
 
 def _choose(config, params, hidden, slots, i, length, flat):
@@ -235,7 +249,7 @@ def _distributions(config, params, hidden, temperature, top_p, top_k) -> tuple[j
         return raw, warp(logits, raw, temperature, top_p, top_k)
 
 
-def resize(state: DeviceState, ring: int) -> DeviceState:
+def resize(config: ModelConfig, state: DeviceState, ring: int) -> DeviceState:
     """The same state with a longer or shorter ring; a shorter one keeps the newest columns.
 
     One array at a time, so that only one of them lies there twice. The state passed in must not be used again.
@@ -245,16 +259,17 @@ def resize(state: DeviceState, ring: int) -> DeviceState:
     state = replace(state, cache=state.cache._replace(k=(), v=()))
     for arrays in (k, v):
         for i, x in enumerate(arrays):
-            arrays[i] = _resized(x, column, ring)
+            arrays[i] = _resized(config, x, column, ring)
             x.delete()
     cache = state.cache._replace(k=tuple(k), v=tuple(v))
-    return replace(state, cache=cache, column=jnp.int32(old if ring > old else 0))
+    column = jax.device_put(np.int32(old if ring > old else 0), column.sharding)
+    return replace(state, cache=cache, column=column)
 
 
-@partial(jax.jit, static_argnames=("ring",))
-def _resized(x: jax.Array, column: jax.Array, ring: int) -> jax.Array:
+@partial(jax.jit, static_argnames=("config", "ring"))
+def _resized(config: ModelConfig, x: jax.Array, column: jax.Array, ring: int) -> jax.Array:
     old = x.shape[3]
     oldest_first = jnp.roll(x, -column, axis=3)
     if ring < old:
-        return oldest_first[:, :, :, old - ring :]
-    return jnp.pad(oldest_first, ((0, 0), (0, 0), (0, 0), (0, ring - old), (0, 0)))
+        return _in_place(config, oldest_first[:, :, :, old - ring :])
+    return _in_place(config, jnp.pad(oldest_first, ((0, 0), (0, 0), (0, 0), (0, ring - old), (0, 0))))

@@ -8,6 +8,7 @@ prompts has been answered by all of its samples.
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from vsr_jax.errors import UserError
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
 from vsr_jax.model.transformer import unstack_layers
+from vsr_jax.parallel.rules import batch_shardings, mesh_of, rows_multiple
 from vsr_jax.sampling.device import Prefix, SlotData, decode_chunk, make_state, prefill, prefill_forced, resize
 from vsr_jax.sampling.draw import row_keys
 from vsr_jax.sampling.memory import check_memory
@@ -52,7 +54,8 @@ def sample(
     batch, with any number of slots, chunk size or order of the queue, up to ties in floating point.
 
     Args:
-      params: stacked, or as `unstack_layers` returns them.
+      params: stacked, or as `unstack_layers` returns them. Where they lie on a mesh, the cache is laid out over it:
+        lanes over `data` and `fsdp`, key heads over `tensor`. All its devices must be this process's.
       prompts: P lists of token ids.
       forced_tokens: int[N, R'] with N = P n rows in prompt-major order; entries of -1 (or beyond R') are free.
       prompt_ids: P ints that seed the rows; default 0..P-1.
@@ -93,80 +96,85 @@ def sample(
     begun = _shared_prefixes(forced, limits, n, sampling.stop_ids)
     asked = [list(prompt) + forced[i * n, : begun[i]].tolist() for i, prompt in enumerate(prompts)]
     lengths = [len(prompt) for prompt in asked]
-    layout = plan_layout(lengths, n, width, slots, chunk)
+    mesh = mesh_of(params)
+    layout = plan_layout(lengths, n, width, slots, chunk, shards=1 if mesh is None else rows_multiple(mesh))
     check_memory(config, params, lengths, n, width, layout, slots)
     schedule = Schedule(layout, [len(p) for p in prompts], n, refill=refill, begun=begun.tolist())
     params = unstack_layers(config, params)
     ring = layout.ring
-    state = make_state(config, layout.lanes, layout.prompts, layout.width, layout.group, ring)
-    finished: list[int] = []
-    stats, began = SamplerStats(slots=layout.lanes * layout.group), time.monotonic()
-    while schedule.busy():
-        scored = []
-        for lane, place, index in schedule.admit():
-            arguments = (*_prompt_arrays(asked[index], layout.width), _one(lane), _one(place))
-            if begun.any():
-                prefix = _prefix(forced, rows, index * n, int(begun[index]), bucket(int(begun.max())))
-                ahead("prefill", prefill_forced, config, params, state, *arguments, prefix)
-                state, *logps = prefill_forced(config, params, state, *arguments, prefix)
-                scored.append((index, logps))
-            else:
-                ahead("prefill", prefill, config, params, state, *arguments)
-                state = prefill(config, params, state, *arguments)
-            stats = replace(stats, prefills=stats.prefills + 1)
-        row = np.maximum(schedule.row, 0)
-        folded = begun[row // n]
-        # Attention follows the longest live response: the ring grows with it, and shrinks when it is half empty.
-        needed = int(np.where(schedule.row >= 0, schedule.length - folded, 0).max()) + layout.chunk
-        wanted = max(min(bucket(needed), bucket(width)), layout.ring)
-        if wanted > ring or 2 * wanted <= ring:
-            state, ring = resize(state, wanted), wanted
-        steps = schedule.length[..., None] + np.arange(layout.chunk)
-        slot = SlotData(
-            prompt=schedule.place,
-            prompt_length=schedule.prompt_length,
-            length=schedule.length,
-            folded=folded,
-            limit=rows["limit"][row],
-            live=schedule.row >= 0,
-            keys=keys[row],
-            forced=np.where(steps < width, forced[row[..., None], np.minimum(steps, width - 1)], FREE),
-            temperature=rows["temperature"][row],
-            top_p=rows["top_p"][row],
-            top_k=rows["top_k"][row],
-            stop_ids=stop,
-        )
-        ahead("decode", decode_chunk, config, params, state, slot)
-        state, made = decode_chunk(config, params, state, slot)
-        # The device is busy now: hand over what the previous chunk finished.
-        _hand_over(out, finished, n, on_prompt)
-        for index, logps in scored:
-            _write_prefix(out, forced, index * n, n, int(begun[index]), *jax.device_get(logps))
-        made = jax.device_get(made)
-        finished, made_here = [], []
-        for p, g in zip(*np.nonzero(schedule.row >= 0), strict=True):
-            i, at = schedule.row[p, g], schedule.length[p, g]
-            new, ended = _new_tokens(made.tokens[p, g], int(slot.limit[p, g] - at), sampling.stop_ids)
-            span = slice(at, at + new)
-            out.tokens[i, span] = made.tokens[p, g, :new]
-            out.logp[i, span] = made.logp[p, g, :new]
-            out.logp_behavior[i, span] = made.logp_behavior[p, g, :new]
-            out.sampled[i, span] = forced[i, span] < 0
-            out.length[i] = at + new
-            schedule.length[p, g] += new
-            made_here.append(new)
-            if not made.live[p, g]:
-                out.finish_reason[i] = STOP if ended else LENGTH
-                if schedule.finish(p, g):
-                    finished.append(int(i) // n)
-        # A chunk ends with its longest response.
-        stats = replace(
-            stats,
-            chunks=stats.chunks + 1,
-            steps=stats.steps + max(made_here),
-            tokens=stats.tokens + sum(made_here),
-            first_token_s=stats.first_token_s or time.monotonic() - began,
-        )
+    # On a mesh the slots are laid out as the cache is.
+    send = (lambda slot: slot) if mesh is None else lambda slot: jax.device_put(slot, batch_shardings(slot, mesh))
+    with jax.set_mesh(mesh) if mesh is not None else nullcontext():
+        state = make_state(config, layout.lanes, layout.prompts, layout.width, layout.group, ring)
+        finished: list[int] = []
+        stats, began = SamplerStats(slots=layout.lanes * layout.group), time.monotonic()
+        while schedule.busy():
+            scored = []
+            for lane, place, index in schedule.admit():
+                arguments = (*_prompt_arrays(asked[index], layout.width), _one(lane), _one(place))
+                if begun.any():
+                    prefix = _prefix(forced, rows, index * n, int(begun[index]), bucket(int(begun.max())))
+                    ahead("prefill", prefill_forced, config, params, state, *arguments, prefix)
+                    state, *logps = prefill_forced(config, params, state, *arguments, prefix)
+                    scored.append((index, logps))
+                else:
+                    ahead("prefill", prefill, config, params, state, *arguments)
+                    state = prefill(config, params, state, *arguments)
+                stats = replace(stats, prefills=stats.prefills + 1)
+            row = np.maximum(schedule.row, 0)
+            folded = begun[row // n]
+            # Attention follows the longest live response: the ring grows with it, and shrinks when it is half empty.
+            needed = int(np.where(schedule.row >= 0, schedule.length - folded, 0).max()) + layout.chunk
+            wanted = max(min(bucket(needed), bucket(width)), layout.ring)
+            if wanted > ring or 2 * wanted <= ring:
+                state, ring = resize(config, state, wanted), wanted
+            steps = schedule.length[..., None] + np.arange(layout.chunk)
+            slot = SlotData(
+                prompt=schedule.place,
+                prompt_length=schedule.prompt_length,
+                length=schedule.length,
+                folded=folded,
+                limit=rows["limit"][row],
+                live=schedule.row >= 0,
+                keys=keys[row],
+                forced=np.where(steps < width, forced[row[..., None], np.minimum(steps, width - 1)], FREE),
+                temperature=rows["temperature"][row],
+                top_p=rows["top_p"][row],
+                top_k=rows["top_k"][row],
+                stop_ids=stop,
+            )
+            sent = send(slot)
+            ahead("decode", decode_chunk, config, params, state, sent)
+            state, made = decode_chunk(config, params, state, sent)
+            # The device is busy now: hand over what the previous chunk finished.
+            _hand_over(out, finished, n, on_prompt)
+            for index, logps in scored:
+                _write_prefix(out, forced, index * n, n, int(begun[index]), *jax.device_get(logps))
+            made = jax.device_get(made)
+            finished, made_here = [], []
+            for p, g in zip(*np.nonzero(schedule.row >= 0), strict=True):
+                i, at = schedule.row[p, g], schedule.length[p, g]
+                new, ended = _new_tokens(made.tokens[p, g], int(slot.limit[p, g] - at), sampling.stop_ids)
+                span = slice(at, at + new)
+                out.tokens[i, span] = made.tokens[p, g, :new]
+                out.logp[i, span] = made.logp[p, g, :new]
+                out.logp_behavior[i, span] = made.logp_behavior[p, g, :new]
+                out.sampled[i, span] = forced[i, span] < 0
+                out.length[i] = at + new
+                schedule.length[p, g] += new
+                made_here.append(new)
+                if not made.live[p, g]:
+                    out.finish_reason[i] = STOP if ended else LENGTH
+                    if schedule.finish(p, g):
+                        finished.append(int(i) // n)
+            # A chunk ends with its longest response.
+            stats = replace(
+                stats,
+                chunks=stats.chunks + 1,
+                steps=stats.steps + max(made_here),
+                tokens=stats.tokens + sum(made_here),
+                first_token_s=stats.first_token_s or time.monotonic() - began,
+            )
     _hand_over(out, finished, n, on_prompt)
     if on_stats is not None:
         on_stats(replace(stats, seconds=time.monotonic() - began))

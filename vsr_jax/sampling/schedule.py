@@ -37,21 +37,23 @@ def bucket(size: int, smallest: int = 16) -> int:
     return step
 
 
-def plan_layout(lengths: Sequence[int], n: int, max_tokens: int, slots: int, chunk: int | None = None) -> Layout:
+def plan_layout(
+    lengths: Sequence[int], n: int, max_tokens: int, slots: int, chunk: int | None = None, shards: int = 1
+) -> Layout:
     """Chooses shapes for prompts of these lengths with n samples each.
 
     Where everything fits into the slots at once, each prompt gets a lane with a slot for every sample. Otherwise a lane
     has a quarter as many slots as a prompt has samples, and holds two prompts: slots go on to the second while the
-    first one's longest response is still running.
+    first one's longest response is still running. Lanes are a multiple of `shards`, over which they are split.
     """
     count = len(lengths)
     # A finished slot idles half a chunk on average: short chunks where responses are short.
     chunk = chunk or min(max(max_tokens // 32, 8), 32)
     ring = min(bucket(max_tokens), max(bucket(chunk), 256))
     if count * n <= slots:
-        return Layout(count, n, 1, bucket(max(lengths)), ring, chunk)
+        return Layout(-(-count // shards) * shards, n, 1, bucket(max(lengths)), ring, chunk)
     group = max(1, min(n // 4, slots))
-    lanes = max(1, min(slots // group, count))
+    lanes = max(1, min(slots // group, count) // shards) * shards
     return Layout(lanes, group, 2, bucket(max(lengths)), ring, chunk)
 
 

@@ -12,6 +12,8 @@ from tqdm import tqdm
 
 from vsr_jax.data.rows import Row
 from vsr_jax.errors import UserError
+from vsr_jax.parallel.rollout import own_mesh
+from vsr_jax.parallel.rules import SAMPLER_RULES
 from vsr_jax.study.measure import Measurement, MeasureSettings, sample_to_store, summarise
 from vsr_jax.study.policy import Policy, load_policy
 from vsr_jax.study.runs import claim_folder
@@ -120,6 +122,7 @@ def measure_grid(
     deadline: float,
     revision: str | None,
     max_position: int | None,
+    mesh: str,
     extract: Extract | None,
     require_stop: bool,
 ) -> list[Cell]:
@@ -130,12 +133,15 @@ def measure_grid(
     Raises:
       UserError: as `load_policy`, `sample_to_store` and `claim_folder`.
     """
-    labels = policy_names(models, names)
+    labels, devices = policy_names(models, names), own_mesh(mesh)
     single = len(models) * len(sources) == 1
     cells = []
     with Pool(workers, deadline) if workers else nullcontext() as pool:
         for model, label in zip(models, labels, strict=True):
-            policy = load_policy(model, name=label, dtype=dtype, revision=revision, max_position=max_position)
+            policy = load_policy(
+                model, name=label, dtype=dtype, revision=revision, max_position=max_position, mesh=devices,
+                rules=SAMPLER_RULES,
+            )  # fmt: skip
             for source in sources:
                 defaults = task_defaults(policy, source.name, source.rows[0], framing, rules)
                 settings = MeasureSettings(

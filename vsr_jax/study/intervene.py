@@ -16,9 +16,10 @@ from vsr_jax.data.rows import Row
 from vsr_jax.errors import UserError
 from vsr_jax.judging import judge
 from vsr_jax.mechanism.intervene import Forcing, forced_matrix, reached
+from vsr_jax.parallel.distributed import local_rows
 from vsr_jax.sampling.sampler import sample
 from vsr_jax.sampling.types import Rollouts, SamplerStats, SamplingParams
-from vsr_jax.study.measure import Measurement, MeasureSettings, rollout_table, summarise
+from vsr_jax.study.measure import Measurement, MeasureSettings, rollout_table, seal_together, summarise
 from vsr_jax.study.policy import Policy
 from vsr_jax.support.openings import OpeningRules
 
@@ -51,7 +52,8 @@ def sample_conditions(
     """Samples every condition and returns its sealed table; what `out` already holds is not sampled again.
 
     The conditions share one queue, one compiled sampler and the same decoding. The free condition draws the samples
-    that `vsr measure` draws with the same seed.
+    that `vsr measure` draws with the same seed. Of several processes, which all make the same call, each samples its
+    share.
 
     Args:
       policy: that is decoded.
@@ -72,11 +74,13 @@ def sample_conditions(
         raise UserError(f"conditions need different names, got {', '.join(f.name for f in forcings)}")
     prompts = [policy.encode(row, settings.framing) for row in rows]
     finished = [store.finished_prompts(folder) for folder in folders]
-    jobs = [(c, r) for c in range(len(forcings)) for r in range(len(rows)) if rows[r].id not in finished[c]]
+    every = [(c, r) for c in range(len(forcings)) for r in range(len(rows))]
+    mine = [every[i] for i in local_rows(len(every))]
+    jobs = [(c, r) for c, r in mine if rows[r].id not in finished[c]]
     n = settings.samples
     single = [replace(forcings[c], ids=(forcings[c].ids[r],)) for c, r in jobs]
     forced = forced_matrix(single, n, settings.max_tokens)
-    total = len(forcings) * len(rows) * n
+    total = len(mine) * n
     done = total - len(jobs) * n
     waiting: dict[int, list[pa.Table]] = {}
 
@@ -127,8 +131,7 @@ def sample_conditions(
             on_stats=on_stats,
         )
     store_waiting()
-    for folder in folders:
-        store.seal(folder)
+    seal_together(folders)
     return {f.name: store.read_rollouts(folder) for f, folder in zip(forcings, folders, strict=True)}
 
 

@@ -63,6 +63,7 @@ def intervene(
     deadline: float,
     revision: str | None,
     max_position: int | None,
+    mesh: str,
     **decoding: Any,
 ) -> str:
     """Intervenes and returns what to print. Arguments are those of the command.
@@ -72,7 +73,7 @@ def intervene(
     _check(other, reverse, conditions, sweep)
     rows = load_rows(benchmark, data, limit, spread=spread)
     loading = {"dtype": dtype, "revision": revision, "max_position": max_position}
-    policies = load_policies([model, *([other] if other else [])], names, **loading)
+    policies = load_policies([model, *([other] if other else [])], names, mesh=mesh, **loading)
     check_same_tokens([p.name for p in policies], [p.tokenizer for p in policies], [p.config for p in policies])
     defaults = task_defaults(policies[0], benchmark, rows[0], framing, rules)
     settings = MeasureSettings(

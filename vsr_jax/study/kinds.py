@@ -13,8 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pyarrow as pa
+from jax.sharding import Mesh
 
 from vsr_jax.data import micro
 from vsr_jax.data.benchmarks import BENCHMARKS, load_benchmark
@@ -22,8 +24,12 @@ from vsr_jax.data.rows import Row
 from vsr_jax.data.store import read_rollouts
 from vsr_jax.data.strata import stratified
 from vsr_jax.errors import UserError
+from vsr_jax.model.config import parse_config, read_config
 from vsr_jax.model.params import Params
 from vsr_jax.model.resolve import resolve_model
+from vsr_jax.parallel.mesh import make_mesh, parse_mesh
+from vsr_jax.parallel.rollout import rollout_meshes
+from vsr_jax.parallel.rules import RULES, SAMPLER_RULES
 from vsr_jax.study.measure import Measurement, MeasureSettings, sample_to_store, summarise
 from vsr_jax.study.policy import Policy, load_policy, save_policy
 from vsr_jax.study.preset import Bench, Preset, Prior, Source
@@ -137,20 +143,36 @@ def _data(preset: Preset, benchmark: str) -> dict[str, str]:
     return {"data": preset.files[benchmark].digest if benchmark in preset.files else "hub"}
 
 
-def load(preset: Preset, policy: PolicyAt, root: Path, *, masters: bool = False) -> Policy:
-    """The policy's parameters, with the preset's dtype and context.
+def mesh_for(preset: Preset) -> Mesh | None:
+    """The preset's mesh over all devices; None where that is one device."""
+    mesh = make_mesh(parse_mesh(preset.mesh)) if preset.mesh else None
+    return mesh if mesh is not None and mesh.size > 1 else None
+
+
+def load(
+    preset: Preset, policy: PolicyAt, root: Path, *, training: bool = False, param_dtype: str | None = None
+) -> Policy:
+    """The policy's parameters, with the preset's dtype and context, on this process's devices.
 
     Args:
-      masters: keep the parameters in float32, to be trained further; they would lose small updates otherwise.
+      training: lay them out as a training loop has them, over the devices of all processes.
+      param_dtype: of the parameters where it is not the preset's: a policy that is trained further needs float32, or
+        it would lose small updates.
     """
     path, revision = policy.source(root)
+    mesh = mesh_for(preset)
+    if mesh is not None and not training:
+        file = Path(resolve_model(path, revision=revision).directory) / "config.json"
+        mesh = rollout_meshes(parse_config(read_config(file), where=str(file)), mesh)[1]
     return load_policy(
         path,
         name=policy.name,
         dtype=preset.dtype,
-        param_dtype="float32" if masters else None,
+        param_dtype=param_dtype,
         revision=revision,
         max_position=preset.max_position,
+        mesh=mesh,
+        rules=RULES if training else SAMPLER_RULES,
     )
 
 
@@ -225,7 +247,7 @@ def opd(
     """Trains `student` to `teacher` by on-policy distillation."""
 
     def train(policy: Policy, rows: list[Row], *, root: Path, **common: Any) -> Params:
-        other = load(preset, teacher, root)
+        other = load(preset, teacher, root, training=True)
         return train_opd(
             policy.config, policy.params, Model(other.config, other.params), rows, settings=settings, **common
         )
@@ -252,7 +274,7 @@ def _on_policy(
 ) -> PolicyAt:
     def run(folder: Path, inputs: Sequence[Path], report: Report) -> None:
         root = root_of(folder)
-        policy = load(preset, start, root, masters=True)
+        policy = load(preset, start, root, training=True, param_dtype="float32")
         report(0, steps, "compiling")
 
         def on_step(step: int, line: Mapping[str, float]) -> None:
@@ -272,6 +294,8 @@ def _on_policy(
                 stop_ids=policy.stop_ids,
                 out=folder,
                 rules=rules_of(preset),
+                mesh=mesh_for(preset),
+                take=True,
                 verify=verify,
                 on_step=on_step,
                 on_params=on_params if snapshots else None,
@@ -288,7 +312,7 @@ def _on_policy(
         **content,
     }
     inputs = unique(policy.stage for policy in (start, *others))
-    return PolicyAt(name, Stage(slug(name, seed), settings, inputs, run, work))
+    return PolicyAt(name, Stage(slug(name, seed), settings, inputs, run, work, together=True))
 
 
 def prior(preset: Preset, name: str, start: PolicyAt, texts: Measured, kind: Prior, seed: int) -> PolicyAt:
@@ -298,9 +322,11 @@ def prior(preset: Preset, name: str, start: PolicyAt, texts: Measured, kind: Pri
     """
 
     def run(folder: Path, inputs: Sequence[Path], report: Report) -> None:
-        policy = load(preset, start, root_of(folder), masters=True)
+        policy = load(preset, start, root_of(folder), training=True, param_dtype="float32")
         chosen = prior_texts(read_rollouts(inputs[1]), kind.opening, preset.prior_texts, seed)
-        write_json(folder / "texts.json", {"responses": len(chosen), "texts": [text for *_, text in chosen]})
+        if jax.process_index() == 0:
+            write_json(folder / "texts.json", {"responses": len(chosen), "texts": [text for *_, text in chosen]})
+            (folder / "metrics.jsonl").unlink(missing_ok=True)
 
         def stream() -> Iterator[tuple[list[int], list[int]]]:
             epoch = 0
@@ -312,15 +338,21 @@ def prior(preset: Preset, name: str, start: PolicyAt, texts: Measured, kind: Pri
         def on_step(step: int, line: Mapping[str, float]) -> None:
             report(step, kind.sft.steps, f"loss {line['cross_entropy']:.3f}")
 
-        (folder / "metrics.jsonl").unlink(missing_ok=True)
         params = train_sft(
-            policy.config, policy.params, stream(), kind.sft, metrics_file=folder / "metrics.jsonl", on_step=on_step
+            policy.config,
+            policy.params,
+            stream(),
+            kind.sft,
+            metrics_file=folder / "metrics.jsonl",
+            on_step=on_step,
+            mesh=mesh_for(preset),
+            take=True,
         )
         save_policy(replace(policy, params=params), folder / "model")
 
     settings = {**asdict(kind), "start": start.path, "texts": preset.prior_texts, "seed": seed}
     work = Work(max_tokens=kind.sft.width, trained=kind.sft.steps * kind.sft.rows)
-    return PolicyAt(name, Stage(slug(name, seed), settings, (start.stage, texts.stage), run, work))
+    return PolicyAt(name, Stage(slug(name, seed), settings, (start.stage, texts.stage), run, work, together=True))
 
 
 def prior_texts(table: pa.Table, opening: str, count: int, seed: int) -> list[tuple[list[int], list[int], str]]:
@@ -368,7 +400,7 @@ def measure(preset: Preset, policy: PolicyAt, bench: Bench, seed: int) -> Measur
     count = bench_size(preset, bench)
     work = Work(count, count * settings.samples, settings.max_tokens, models=1)
     content = bench_content(preset, policy, bench, settings)
-    return Measured(policy, bench, Stage(name, content, (policy.stage,), run, work))
+    return Measured(policy, bench, Stage(name, content, (policy.stage,), run, work, together=True))
 
 
 def measure_settings(preset: Preset, bench: Bench, seed: int) -> MeasureSettings:

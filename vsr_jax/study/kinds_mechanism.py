@@ -6,6 +6,7 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pyarrow as pa
 
@@ -180,7 +181,8 @@ def forced(
                 verify=verify,
                 progress=lambda done, total: report(done, total, "responses"),
             )
-        write_json(folder / "conditions.json", {forcing.name: forcing.position for forcing in forcings})
+        if jax.process_index() == 0:
+            write_json(folder / "conditions.json", {forcing.name: forcing.position for forcing in forcings})
 
     content = {
         **bench_content(preset, policy, bench, settings),
@@ -195,7 +197,7 @@ def forced(
     conditions = 7 + sum(position > 1 for position in sweep)  # of `_forcings`
     count *= conditions
     work = Work(count, count * settings.samples, settings.max_tokens, models=1)
-    return Forced(policy, other, bench, Stage(name, content, inputs, run, work))
+    return Forced(policy, other, bench, Stage(name, content, inputs, run, work, together=True))
 
 
 def _forcings(

@@ -30,6 +30,7 @@ def localize(
     rows: int,
     revision: str | None,
     max_position: int | None,
+    mesh: str,
 ) -> str:
     """Localises and returns what to print. Arguments are those of the command.
 
@@ -40,7 +41,7 @@ def localize(
         name: stored_responses(folder, prompts=prompts, samples=samples)
         for name, folder in zip(along, responses, strict=True)
     }
-    policies = load_policies(models, names, dtype=dtype, revision=revision, max_position=max_position)
+    policies = load_policies(models, names, dtype=dtype, revision=revision, max_position=max_position, mesh=mesh)
     claim_folder(
         out,
         {

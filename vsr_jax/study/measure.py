@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
+import jax
 import numpy as np
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from vsr_jax.data import store
 from vsr_jax.data.rows import Row
 from vsr_jax.errors import UserError
 from vsr_jax.judging import Judged, judge
+from vsr_jax.parallel.distributed import TOGETHER_S, barrier, local_rows
 from vsr_jax.sampling.sampler import sample
 from vsr_jax.sampling.types import Rollouts, SamplingParams
 from vsr_jax.study.policy import Policy
@@ -84,7 +86,8 @@ def sample_to_store(
 ) -> pa.Table:
     """Samples and judges every row, and returns the sealed table of `out/rollouts.parquet`.
 
-    Prompts that `out` already holds are not sampled again. A row's samples depend on the seed and the row's id only.
+    Of several processes, which all make the same call, each samples its share of the rows. Prompts that `out` already
+    holds are not sampled again. A row's samples depend on the seed and the row's id only.
 
     Args:
       progress: called with (prompts done, prompts in all), once at the start too.
@@ -102,13 +105,14 @@ def sample_to_store(
                 f"of {policy.config.max_position} (max_position_embeddings of {policy.directory / 'config.json'})"
             )
     done = store.finished_prompts(out)
-    todo = [i for i, row in enumerate(rows) if row.id not in done]
+    mine = local_rows(len(rows))
+    todo = [i for i in mine if rows[i].id not in done]
     request = SamplingParams(
         settings.samples, settings.max_tokens, settings.temperature, settings.top_p, settings.top_k, policy.stop_ids
     )
-    finished = len(rows) - len(todo)
+    finished = len(mine) - len(todo)
     if progress is not None:
-        progress(finished, len(rows))
+        progress(finished, len(mine))
 
     def on_prompt(index: int, rollouts: Rollouts) -> None:
         nonlocal finished
@@ -125,7 +129,7 @@ def sample_to_store(
         store.write_part(out, rollout_table(owner, rollouts, judged))
         finished += 1
         if progress is not None:
-            progress(finished, len(rows))
+            progress(finished, len(mine))
 
     sample(
         policy.config,
@@ -137,8 +141,17 @@ def sample_to_store(
         slots=settings.rows,
         on_prompt=on_prompt,
     )
-    store.seal(out)
+    seal_together([out])
     return store.read_rollouts(out)
+
+
+def seal_together(folders: Sequence[Path]) -> None:
+    """Seals folders when every process has written its parts; returns when that is done."""
+    barrier(f"{folders[0]}: sampled", timeout_s=TOGETHER_S)
+    if jax.process_index() == 0:
+        for folder in folders:
+            store.seal(folder)
+    barrier(f"{folders[0]}: sealed", timeout_s=TOGETHER_S)
 
 
 def rollout_table(rows: Sequence[Row], rollouts: Rollouts, judged: Sequence[Judged]) -> pa.Table:

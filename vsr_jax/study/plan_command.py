@@ -12,6 +12,7 @@ from vsr_jax.model.params import param_count
 from vsr_jax.model.presets import preset
 from vsr_jax.parallel.mesh import make_mesh, parse_mesh
 from vsr_jax.parallel.plan import Planned, Program, plan
+from vsr_jax.parallel.rollout import rollout_sizes
 from vsr_jax.parallel.topology import parse_topology, slice_devices
 
 STAGES = ("rollout", "update", "score")
@@ -25,7 +26,7 @@ class PlanSettings:
       model: preset name or model directory.
       topology: chip and slice shape, as in `v5e:4x4`.
       mesh: of updates and scoring, as in `fsdp=16`.
-      rollout_mesh: of the sampler; see `rollout_mesh` when empty.
+      rollout_mesh: of the sampler; see `rollout_sizes` when empty.
       stages: some of `STAGES`.
       rows: packed rows an update and a scoring call; one for each row shard when 0.
       micro: rows differentiated at a time; all when 0.
@@ -81,7 +82,7 @@ def plan_stages(settings: PlanSettings, say: Callable[[str], None] = lambda text
     chip, _ = parse_topology(settings.topology)
     devices = slice_devices(settings.topology)
     mesh = make_mesh(parse_mesh(settings.mesh or "fsdp=-1"), devices)
-    chosen = parse_mesh(settings.rollout_mesh) or rollout_mesh(config, len(devices), chip.hbm_gib)
+    chosen = parse_mesh(settings.rollout_mesh) or rollout_sizes(config, len(devices), chip.hbm_gib * 2**30)
     sampler = make_mesh(chosen, devices)
 
     def compiled(programs: Sequence[Program]) -> list[Planned]:
@@ -126,18 +127,6 @@ def _rollout(config: ModelConfig, mesh: Any, settings: PlanSettings, lanes: int)
     from vsr_jax.study.plan_stages import rollout_programs
 
     return rollout_programs(config, mesh, lanes, lane_slots(settings), settings.prompt, settings.response)
-
-
-def rollout_mesh(config: ModelConfig, devices: int, hbm_gib: float) -> dict[str, int]:
-    """The least tensor parallelism at which bfloat16 weights take at most a quarter of a chip; the rest copies them."""
-    tensor = 1
-    while (
-        2 * param_count(config) / tensor > hbm_gib * 2**30 / 4
-        and devices % (2 * tensor) == 0
-        and config.num_kv_heads % (2 * tensor) == 0
-    ):
-        tensor *= 2
-    return {"data": devices // tensor, "tensor": tensor}
 
 
 def lane_slots(settings: PlanSettings) -> int:

@@ -82,7 +82,7 @@ class Preset:
       revision: of a hub id.
       dtype: of parameters.
       max_position: context length override; None keeps the model's own.
-      mesh: axes of the device mesh, such as `fsdp=-1`; empty runs on one device.
+      mesh: to train on, such as `fsdp=-1`, over all devices; empty runs on one.
       world: preset of the micro world; empty for real models.
       slots: responses that are decoded together.
       workers, deadline_s: child processes that verify, 0 for none, and seconds a response may take there.

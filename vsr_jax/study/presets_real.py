@@ -117,12 +117,13 @@ _OPEN = (
 )
 
 
-def real_preset(name: str, *, model: str = "", data: Path | None = None) -> Preset:
+def real_preset(name: str, *, model: str = "", data: Path | None = None, mesh: str | None = None) -> Preset:
     """A study of a real model.
 
     Args:
       name: one of `NAMES`.
       model: hub id or directory in place of the preset's own.
+      mesh: to train on, in place of the preset's own; see `Preset`.
       data: folder of JSONL files, see `data_files`; None reads every benchmark from the hub.
 
     Raises:
@@ -133,6 +134,8 @@ def real_preset(name: str, *, model: str = "", data: Path | None = None) -> Pres
     preset = _small() if name == "small" else _large(name, _MODELS[name])
     if model:
         preset = replace(preset, model=model, about=f"Model: {model}. Settings: {name}.")
+    if mesh is not None:
+        preset = replace(preset, mesh=mesh)
     return replace(preset, files=data_files(data)) if data else preset
 
 
@@ -167,6 +170,7 @@ def _large(name: str, model: _Model) -> Preset:
         about=model.about,
         model=model.hub,
         dtype="bfloat16",  # [I]
+        mesh="fsdp=-1",  # memory only
         max_position=model.max_position,
         workers=8,  # [I] a verifier may hang on a response of a real model
         math_train=Source("math_train", _TRAIN_MATH),  # [R] 7,500 prompts
@@ -241,6 +245,7 @@ def _small() -> Preset:
         name="small",
         about="A small model on one accelerator, with shorter lists than the paper's.",
         model="Qwen/Qwen2.5-0.5B",
+        mesh="",
         slots=128,
         math=run(p.math, 100),
         instructions=run(p.instructions, 100),

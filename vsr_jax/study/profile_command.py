@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
 from vsr_jax.model.transformer import unstack_layers
 from vsr_jax.parallel.plan import GIB
+from vsr_jax.parallel.rollout import own_mesh
+from vsr_jax.parallel.rules import SAMPLER_RULES, rows_multiple
 from vsr_jax.parallel.topology import CHIPS
 from vsr_jax.sampling.device import make_state, prefill
 from vsr_jax.sampling.sampler import sample
@@ -51,6 +54,7 @@ class ProfileSettings:
     slots: int = 256
     top_p: float = 1.0
     dtype: str = "float32"
+    mesh: str = ""
     seed: int = 0
 
 
@@ -101,7 +105,8 @@ def profile_rollout(settings: ProfileSettings, *, say: Callable[[str], None] = l
     """
     if min(settings.prompts, settings.samples, settings.prompt_length, settings.max_tokens, settings.slots) < 1:
         raise UserError("vsr profile: prompts, samples, prompt-length, max-tokens and slots must be at least 1")
-    policy = load_policy(settings.model, dtype=settings.dtype)
+    mesh = own_mesh(settings.mesh)
+    policy = load_policy(settings.model, dtype=settings.dtype, mesh=mesh, rules=SAMPLER_RULES)
     config = policy.config
     params = jax.block_until_ready(unstack_layers(config, policy.params))
     rng = np.random.default_rng(settings.seed)
@@ -132,15 +137,17 @@ def profile_rollout(settings: ProfileSettings, *, say: Callable[[str], None] = l
     say("measuring")
     out, stats = call(), found[-1]
     asked = [settings.prompt_length] * settings.prompts
-    layout = plan_layout(asked, settings.samples, settings.max_tokens, settings.slots)
-    prefill_s = _prefill_seconds(config, params, layout, prompts[0])
+    shards = rows_multiple(mesh) if mesh else 1
+    layout = plan_layout(asked, settings.samples, settings.max_tokens, settings.slots, shards=shards)
+    with jax.set_mesh(mesh) if mesh else nullcontext():
+        prefill_s = _prefill_seconds(config, params, layout, prompts[0])
     if settings.trace is not None:
         say(f"tracing into {settings.trace}")
         with jax.profiler.trace(str(settings.trace)):
             call()
     decode_s = max(stats.seconds - stats.prefills * prefill_s, 1e-9)
     flops, moved = decode_work(config, out, stats, layout)
-    peaks = device_peaks(settings.dtype)
+    peaks = device_peaks(settings.dtype, mesh.size if mesh else 1)
     return Profiled(
         device=jax.devices()[0].device_kind,
         model=policy.name,
@@ -191,17 +198,15 @@ def _prefill_seconds(config: ModelConfig, params: Params, layout: Layout, prompt
     return float(best)
 
 
-def device_peaks(dtype: str) -> Peaks:
-    """Published peaks of all devices, or of a CPU, measured ones: a matrix product and a copy, timed here."""
-    devices = jax.devices()
-    kind = devices[0].device_kind
+def device_peaks(dtype: str, count: int = 1) -> Peaks:
+    """Published peaks of `count` devices, or of a CPU, measured ones: a matrix product and a copy, timed here."""
+    kind = jax.devices()[0].device_kind
     chip = CHIPS.get(TPU_KINDS.get(kind, ""))
     if chip is not None:
-        count = len(devices)
         return Peaks(count * chip.flops, count * chip.hbm_bytes, f"published, {count} x {chip.name}")
     for name, (flops, rate) in GPU_PEAKS.items():
         if name in kind:
-            return Peaks(len(devices) * flops, len(devices) * rate, f"published, {len(devices)} x {name}")
+            return Peaks(count * flops, count * rate, f"published, {count} x {name}")
     size, copied = 2048, 2**26
     x = jnp.ones((size, size), dtype)
     y = jnp.ones(copied, jnp.float32)

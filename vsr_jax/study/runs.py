@@ -12,9 +12,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
 from tqdm import tqdm
 
 from vsr_jax.errors import UserError
+from vsr_jax.parallel.distributed import TOGETHER_S, barrier, hear, tell
 from vsr_jax.study.claims import claimed, owner
 from vsr_jax.study.work import NONE, Work
 from vsr_jax.training.checkpoint import write_json
@@ -33,6 +35,7 @@ class Stage:
       inputs: stages whose folders it reads.
       run: `(folder, folders of the inputs, report)`; may find its own partial results in the folder.
       work: how much there is to do, for estimates; its results do not depend on it.
+      together: whether all processes of a runner run it, each doing its share; otherwise the first one does all.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Stage:
     inputs: "tuple[Stage, ...]"
     run: Callable[[Path, Sequence[Path], Report], None]
     work: Work = NONE
+    together: bool = False
 
     def key(self) -> str:
         """Changes with the settings of the stage or of anything it depends on, and with nothing else."""
@@ -59,16 +63,21 @@ def run_stages(stages: Sequence[Stage], root: Path, *, wait_s: float = 5.0) -> N
     """Runs what is not done yet, in order, with one progress bar a stage. Inputs must come before what reads them.
 
     Several runners may work on one folder at the same time: each takes stages that nobody has and whose inputs are
-    done, and the last ones wait until all is done.
+    done, and the last ones wait until all is done. Where a runner is several processes, the first one chooses, and the
+    others follow it.
 
     Args:
       wait_s: between two looks at what others are doing.
     """
+    if jax.process_index() > 0:
+        _follow(stages, root)
+        return
+    call = _Call()
     left = list(enumerate(stages, 1))
     waiting = False
     while left:
         ready = [(n, s) for n, s in left if s.done(root) or all(i.done(root) for i in s.inputs)]
-        finished = [n for n, stage in ready if _done_or_run(stage, root, f"[{n}/{len(stages)}] {stage.name}")]
+        finished = [n for n, stage in ready if _done_or_run(stage, root, f"[{n}/{len(stages)}] {stage.name}", n, call)]
         left = [(n, stage) for n, stage in left if n not in finished]
         if left and not finished:
             if not waiting:
@@ -76,9 +85,37 @@ def run_stages(stages: Sequence[Stage], root: Path, *, wait_s: float = 5.0) -> N
                 tqdm.write(f"waiting for other runners: {names}", file=sys.stderr)
             waiting = True
             time.sleep(wait_s)
+    call.out(_END)
 
 
-def _done_or_run(stage: Stage, root: Path, title: str) -> bool:
+_END = 0
+
+
+class _Call:
+    """What the first process calls out to the others, one number after another."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def out(self, number: int) -> None:
+        tell(f"stage {self.count}", str(number))
+        self.count += 1
+
+    def next(self) -> int:
+        self.count += 1
+        return int(hear(f"stage {self.count - 1}", timeout_s=TOGETHER_S))
+
+
+def _follow(stages: Sequence[Stage], root: Path) -> None:
+    """Runs the stages that the first process calls out."""
+    call = _Call()
+    while (number := call.next()) != _END:
+        stage = stages[number - 1]
+        stage.run(stage.folder(root), [s.folder(root) for s in stage.inputs], lambda done, total, note="": None)
+        barrier(f"{stage.folder(root)}", timeout_s=TOGETHER_S)
+
+
+def _done_or_run(stage: Stage, root: Path, title: str, number: int, call: _Call) -> bool:
     """Whether a stage is done now: before, or by this runner; not if another one has it."""
     folder = stage.folder(root)
     if stage.done(root):
@@ -90,8 +127,12 @@ def _done_or_run(stage: Stage, root: Path, title: str) -> bool:
         if not stage.done(root):
             write_json(folder / "stage.json", {"name": stage.name, "settings": dict(stage.settings), **provenance()})
             began = time.monotonic()
+            if stage.together:
+                call.out(number)
             with _bar(title) as report:
                 stage.run(folder, [s.folder(root) for s in stage.inputs], report)
+            if stage.together:
+                barrier(f"{folder}", timeout_s=TOGETHER_S)
             write_json(folder / "done.json", {"seconds": round(time.monotonic() - began, 1)})
     return True
 

@@ -13,6 +13,8 @@ from vsr_jax.data.rows import Row
 from vsr_jax.data.store import read_rollouts
 from vsr_jax.data.strata import stratified
 from vsr_jax.errors import UserError
+from vsr_jax.parallel.rollout import own_mesh
+from vsr_jax.parallel.rules import SAMPLER_RULES
 from vsr_jax.study.policy import Policy, load_policy
 from vsr_jax.support import MICRO_RULES, OpeningRules, load_rules
 
@@ -98,13 +100,16 @@ def load_policies(
     dtype: str,
     revision: str | None = None,
     max_position: int | None = None,
+    mesh: str = "",
 ) -> list[Policy]:
-    """Loads policies under their names. Raises UserError as `policy_names` and `load_policy`."""
-    found = policy_names(paths, names)
-    return [
-        load_policy(path, name=name, dtype=dtype, revision=revision, max_position=max_position)
-        for path, name in zip(paths, found, strict=True)
-    ]
+    """Loads policies under their names, onto a mesh of this process's devices where one is named.
+
+    Raises:
+      UserError: as `policy_names`, `load_policy` and `own_mesh`.
+    """
+    found, devices = policy_names(paths, names), own_mesh(mesh)
+    how = {"dtype": dtype, "revision": revision, "max_position": max_position, "mesh": devices, "rules": SAMPLER_RULES}
+    return [load_policy(path, name=name, **how) for path, name in zip(paths, found, strict=True)]
 
 
 def stored_responses(folder: Path, *, prompts: int | None, samples: int | None) -> pa.Table:

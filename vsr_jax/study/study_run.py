@@ -6,8 +6,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 
+import jax
+
 from vsr_jax.data.overlap import overlap
 from vsr_jax.errors import UserError
+from vsr_jax.parallel.distributed import agree
 from vsr_jax.study.kinds import bench_rows, train_rows
 from vsr_jax.study.preset import Preset
 from vsr_jax.study.runs import Stage, run_stages, stage_status
@@ -67,13 +70,16 @@ def study_stages(preset: Preset, seeds: Sequence[int], only: Sequence[str] = ())
 
 
 def run_study(preset: Preset, seeds: Sequence[int], root: Path, only: Sequence[str] = ()) -> Path:
-    """Runs what is not done in `root` and returns the report page."""
+    """Runs what is not done in `root` and returns the report page; of several processes the first one writes it."""
     from vsr_jax.study.study_report import write_report
 
-    for line in overlaps(preset, seeds[0]):
-        print(line, file=sys.stderr)
-    run_stages(study_stages(preset, seeds, only), root)
-    return write_report(preset, seeds, root)
+    stages = study_stages(preset, seeds, only)
+    agree("the stages of the study", [stage.key() for stage in stages])
+    if first := jax.process_index() == 0:
+        for line in overlaps(preset, seeds[0]):
+            print(line, file=sys.stderr)
+    run_stages(stages, root)
+    return write_report(preset, seeds, root) if first else root / "report" / "index.html"
 
 
 def overlaps(preset: Preset, seed: int) -> list[str]:

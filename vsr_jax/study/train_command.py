@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from tqdm import tqdm
 
 from vsr_jax.cli_train import Opd, Prompts, Rlvr, Sft
@@ -36,8 +37,8 @@ def train_on_prompts(how: Rlvr | Opd) -> str:
     """RLVR or distillation; returns what to print. The same command on every process of a cluster."""
     start()
     rows, world = training_rows(how.prompts)
-    mesh = make_mesh(parse_mesh(how.mesh)) if how.mesh else None
-    policy = load_policy(how.model, dtype=how.dtype, param_dtype="float32")
+    mesh = _mesh(how.mesh)
+    policy = load_policy(how.model, dtype=how.dtype, param_dtype="float32", mesh=mesh)
     framing = "micro" if world and how.prompts.framing == "auto" else how.prompts.framing
     framing = framing_for(policy, framing, rows[0])
     _claim(how, {"used_framing": framing, "revision": policy.revision})
@@ -50,6 +51,7 @@ def train_on_prompts(how: Rlvr | Opd) -> str:
         "out": how.out,
         "rules": MICRO_RULES if world else DEFAULT_RULES,
         "mesh": mesh,
+        "rollout": parse_mesh(how.rollout_mesh) or None,
         "take": True,
     }
     with (
@@ -61,7 +63,7 @@ def train_on_prompts(how: Rlvr | Opd) -> str:
             params = train_rlvr(policy.config, policy.params, settings=how.settings, objective=objective, **common)
         else:
             # Never updated: it needs no float32 copy.
-            teacher = load_policy(how.teacher, dtype=how.dtype)
+            teacher = load_policy(how.teacher, dtype=how.dtype, mesh=mesh)
             other = Model(teacher.config, teacher.params)
             params = train_opd(policy.config, policy.params, other, settings=how.settings, **common)
     return _finish(policy, params, how.out)
@@ -69,8 +71,10 @@ def train_on_prompts(how: Rlvr | Opd) -> str:
 
 def train_on_texts(how: Sft) -> str:
     """Supervised fine-tuning; returns what to print."""
+    start()
+    mesh = _mesh(how.mesh)
     texts = [(record.text("prompt"), record.text("response")) for record in read_jsonl(how.data)]
-    policy = load_policy(how.model, dtype=how.dtype, param_dtype="float32")
+    policy = load_policy(how.model, dtype=how.dtype, param_dtype="float32", mesh=mesh)
     _claim(how, {"revision": policy.revision})
     end = policy.tokenizer.eos_token_id
     if end is None:
@@ -91,9 +95,15 @@ def train_on_texts(how: Sft) -> str:
             metrics_file=how.out / "metrics.jsonl",
             checkpoints=how.out / "checkpoints",
             take=True,
+            mesh=mesh,
             on_step=on_step,
         )
     return _finish(policy, params, how.out)
+
+
+def _mesh(text: str) -> Mesh | None:
+    """The trainer's: as named, else `fsdp` over all devices where there are several processes."""
+    return make_mesh(parse_mesh(text or "fsdp=-1")) if text or jax.process_count() > 1 else None
 
 
 def training_rows(prompts: Prompts) -> tuple[list[Row], bool]:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh, SingleDeviceSharding
+from jax.sharding import Mesh
 
 from vsr_jax.data.rows import Row
 from vsr_jax.errors import UserError
@@ -31,19 +30,19 @@ from vsr_jax.objectives.policy import cispo, entropy_bonus, grpo, gspo, reinforc
 from vsr_jax.objectives.reducers import constant_length, sequence_mean, token_mean
 from vsr_jax.objectives.rewards import overlong_penalty
 from vsr_jax.objectives.types import Objective, TokenBatch
-from vsr_jax.parallel.distributed import agree, barrier, on_this_process, place_host
+from vsr_jax.parallel.distributed import agree, barrier
 from vsr_jax.parallel.mesh import make_mesh
-from vsr_jax.parallel.rules import batch_shardings, keep_placed, param_shardings, rows_multiple, state_shardings
 from vsr_jax.sampling.schedule import bucket
 from vsr_jax.sampling.types import Rollouts
 from vsr_jax.scoring import target_logprob
 from vsr_jax.support.openings import OpeningRules
 from vsr_jax.training.batches import GroupedBatch, grouped_batch
 from vsr_jax.training.checkpoint import Checkpoints, check_same_settings, rewind_metrics
+from vsr_jax.training.place import Place, place_on
 from vsr_jax.training.preemption import stop_on_sigterm
 from vsr_jax.training.rounds import Round, Source, draw, round_metrics, take_groups
 from vsr_jax.training.settings import OpdSettings, RlvrSettings
-from vsr_jax.training.step import Model, Others, TrainState, adamw, init_state, make_update, statistics_by_parts
+from vsr_jax.training.step import Model, Others, adamw, make_update, statistics_by_parts
 
 MAY_CHANGE = ("steps", "checkpoint_every", "keep", "keep_every", "patience", "micro_prompts")
 """Settings that a run may go on with although they differ: no result of a step depends on them."""
@@ -113,35 +112,6 @@ def _kl_sum(batch: GroupedBatch) -> tuple[jax.Array, jax.Array]:
     return jnp.where(counted, value, 0.0).sum(), counted.sum()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Place:
-    """Where arrays lie: on one device, or on a mesh over all processes."""
-
-    config: ModelConfig
-    mesh: Mesh | None
-
-    def shardings(self, tree: Any) -> Any:
-        if self.mesh is None:
-            one = SingleDeviceSharding(jax.devices()[0])
-            return jax.tree.map(lambda _: one, tree)
-        return state_shardings(self.config, tree, self.mesh)
-
-    def micro(self, settings: RlvrSettings) -> int:
-        """Prompts differentiated at a time: no more than an update has, and a share for every device."""
-        micro = min(settings.micro_prompts, settings.prompts // settings.updates)
-        pieces = 1 if self.mesh is None else rows_multiple(self.mesh)
-        return -(-micro // pieces) * pieces
-
-    def batch(self, batch: GroupedBatch) -> GroupedBatch:
-        return batch if self.mesh is None else place_host(batch, batch_shardings(batch, self.mesh))
-
-    def model(self, config: ModelConfig, params: Params) -> Params:
-        return params if self.mesh is None else place_host(params, param_shardings(config, self.mesh))
-
-    def context(self) -> Any:
-        return nullcontext() if self.mesh is None else jax.set_mesh(self.mesh)
-
-
 def train_rlvr(
     config: ModelConfig,
     params: Params,
@@ -159,6 +129,7 @@ def train_rlvr(
     rules: OpeningRules | None = None,
     verify: Any = None,
     mesh: Mesh | None = None,
+    rollout: Mapping[str, int] | None = None,
     take: bool = False,
     record: Mapping[str, Any] | None = None,
     on_step: Callable[[int, Mapping[str, float]], None] | None = None,
@@ -185,7 +156,8 @@ def train_rlvr(
       rules: opening rules for the metrics.
       verify: see `judge`.
       mesh: over all devices; where there are several processes and None is given, `fsdp` over all of them.
-      take: `params` may be used up, which saves their memory where no KL to them is asked for.
+      rollout: sizes of the mesh that a process samples on, of its own devices; see `rollout_sizes` for the default.
+      take: `params` may be used up, which saves their memory, but for the reference of a KL in float32.
       record: the run's settings as checkpoints hold them, where they are not `settings`.
       on_step: called with (steps done, metrics) after each step.
       on_params: called with (steps done, parameters) after each step, before its checkpoint, so that what it writes
@@ -202,24 +174,24 @@ def train_rlvr(
         raise UserError(f"prompts is {settings.prompts}; {jax.process_count()} processes need one each at least")
     if mesh is None and jax.process_count() > 1:
         mesh = make_mesh({"fsdp": -1})
-    place = _Place(config, mesh)
+    place = place_on(config, mesh, rollout)
     ids = hashlib.sha256(json.dumps([row.id for row in rows]).encode()).hexdigest()[:16]
     held = {**(record or dataclasses.asdict(settings)), "training rows": ids}
     agree("the settings of the run", held)
     source = Source(rows, encode, tokenizer, stop_ids, rules, verify)
     optimizer = adamw(learning_rate(settings), weight_decay=settings.weight_decay, clip=settings.clip_norm)
-    micro = place.micro(settings)
-    update = make_update(config, objective or default_objective(settings), optimizer, micro=micro)
+    micro = place.micro(min(settings.micro_prompts, settings.prompts // settings.updates))
+    made = make_update(config, objective or default_objective(settings), optimizer, micro=micro)
     wants_reference = bool(settings.kl_coef) or settings.kl_metric
-    abstract = jax.eval_shape(lambda p: init_state(p, optimizer), params)
-    shardings = place.shardings(abstract)
-    like = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, shardings)
-    if mesh is not None:
-        update = keep_placed(update, shardings)
+    # A reference in the dtype of the parameters is the parameters.
+    take = take and not (wants_reference and params["embed"].dtype == config.dtype)
+    like = place.like(params, optimizer)
+    update = place.update(made, like)
     others = {name: Model(m.config, place.model(m.config, m.params)) for name, m in (others or {}).items()} or None
     metrics_file, writes = out / "metrics.jsonl", jax.process_index() == 0
     keeping = {"keep": settings.keep, "keep_every": settings.keep_every or None}
     with Checkpoints(out / "checkpoints", **keeping) as checkpoints, stop_on_sigterm() as stopping:
+        reference = _reference(config, place.model(config, params)) if wants_reference else None
         if restored := checkpoints.restore_latest(like):
             first, state, extra = restored
             free = MAY_CHANGE if settings.schedule == "constant" else MAY_CHANGE[1:]  # a cosine ends at `steps`
@@ -227,18 +199,15 @@ def train_rlvr(
             cursor = extra["cursor"]
         else:
             first, cursor = 0, 0
-            state = init_state(params, optimizer, take=take and not wants_reference)
-            if mesh is not None:
-                state = place_host(state, shardings)
-        reference = place.model(config, params) if wants_reference else None
-        if take and not wants_reference:
-            _release(params, state)
+            state = place.start(params, optimizer, like, take=take)
+        if take:
+            _release(params, state, reference)
         if writes:
             rewind_metrics(metrics_file, first)
         for step in range(first, settings.steps):
             began = time.monotonic()
             drawn, chosen, cursor = draw(
-                config, on_this_process(state.params), source, settings, cursor, settings.seed * 1_000_003 + step
+                config, place.sampler(state.params), source, settings, cursor, settings.seed * 1_000_003 + step
             )
             verified = time.monotonic()
             batches = _batches(drawn, chosen, settings, keep_silent, micro)
@@ -306,7 +275,7 @@ class _Scorer:
     params: Params
     reference: Params | None
     store: Measure | None
-    place: _Place
+    place: Place
     micro: int
 
     def __call__(
@@ -381,9 +350,15 @@ def _joined(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: float(how(name)(x)) for name, x in values.items()}
 
 
-def _release(params: Params, state: TrainState) -> None:
-    """Gives back the memory of starting parameters that the state did not take over."""
-    taken = {id(x) for x in jax.tree.leaves(state.params)}
+@partial(jax.jit, static_argnames=("config",))
+def _reference(config: ModelConfig, params: Params) -> Params:
+    """The starting policy in the compute dtype, which every pass would cast it to anyway."""
+    return jax.tree.map(lambda x: x.astype(config.dtype), params)
+
+
+def _release(params: Params, *used: Any) -> None:
+    """Gives back the memory of starting parameters that nothing took over."""
+    taken = {id(x) for x in jax.tree.leaves(used)}
     for x in jax.tree.leaves(params):
         if isinstance(x, jax.Array) and id(x) not in taken and not x.is_deleted():
             x.delete()

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import jax
 import optax
+from jax.sharding import Mesh
 
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
 from vsr_jax.objectives.sft import cross_entropy
 from vsr_jax.training.batches import PackedBatch, pack
 from vsr_jax.training.checkpoint import Checkpoints, check_same_settings, rewind_metrics
+from vsr_jax.training.place import place_on
 from vsr_jax.training.preemption import stop_on_sigterm
 from vsr_jax.training.settings import SftSettings
-from vsr_jax.training.step import adamw, init_state, make_update
+from vsr_jax.training.step import adamw, make_update
 
 Text = tuple[Sequence[int], Sequence[int]]
 """Token ids of a prompt and of its response."""
@@ -35,6 +37,7 @@ def train_sft(
     metrics_file: Path | None = None,
     checkpoints: Path | None = None,
     take: bool = False,
+    mesh: Mesh | None = None,
     on_step: Callable[[int, Mapping[str, float]], None] | None = None,
 ) -> Params:
     """Trains on a stream of texts and returns the parameters.
@@ -46,6 +49,7 @@ def train_sft(
       checkpoints: folder of checkpoints; the run goes on from the last of them, and SIGTERM makes one and exits
         with 0. None keeps nothing.
       take: `params` may be used up, which saves their memory.
+      mesh: over the devices of all processes, which all make the same call; the first one writes.
       on_step: called with (steps done, metrics) after each step.
 
     Raises:
@@ -60,27 +64,32 @@ def train_sft(
         [hold],
     )
     optimizer = adamw(rate, weight_decay=settings.weight_decay, beta2=settings.beta2, clip=settings.clip_norm)
-    update = make_update(config, cross_entropy(), optimizer, remat=settings.remat)
-    state = init_state(params, optimizer, take=take)
+    place = place_on(config, mesh)
+    like = place.like(params, optimizer)
+    update = place.update(make_update(config, cross_entropy(), optimizer, remat=settings.remat), like)
     first, used, held = 0, 0, dataclasses.asdict(settings)
     with ExitStack() as stack:
         saved = stack.enter_context(Checkpoints(checkpoints, keep=settings.keep)) if checkpoints else None
         stopping = stack.enter_context(stop_on_sigterm()) if saved else lambda step: False
-        if saved and (restored := saved.restore_latest(state)):
+        if saved and (restored := saved.restore_latest(like)):
             first, state, extra = restored
             check_same_settings(saved.directory, extra, held, MAY_CHANGE)
             used = extra["cursor"]
-        if metrics_file is not None and saved:
+        else:
+            state = place.start(params, optimizer, like, take=take)
+        writes = metrics_file is not None and jax.process_index() == 0
+        if writes and saved:
             rewind_metrics(metrics_file, first)
         stream = islice(texts, used, None)
         waiting: list[Text] = []
         for step in range(first, settings.steps):
             batch, packed, waiting = _fill(waiting, stream, settings)
             used += packed
-            state, metrics = update(state, batch)
+            with place.context():
+                state, metrics = update(state, place.batch(batch))
             if metrics_file is not None or on_step is not None:
                 line = {"step": step, **{name: float(value) for name, value in jax.device_get(metrics).items()}}
-                if metrics_file is not None:
+                if writes:
                     with metrics_file.open("a") as file:
                         file.write(json.dumps(line) + "\n")
             else:
