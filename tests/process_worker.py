@@ -56,8 +56,8 @@ def train(out: Path) -> None:
 
 def study(out: Path) -> None:
     """Training, measuring, localising and forcing: each kind of stage once."""
-    preset = replace(tiny_preset(), mesh="fsdp=-1")
-    run_stages(study_stages(preset, [0], ("localize-*", "force-*")), out, wait_s=0.1)
+    preset = replace(tiny_preset(), mesh="fsdp=-1", sweep=())
+    run_stages(study_stages(preset, [0], ("localize-micro_math", "force-base-*")), out, wait_s=0.1)
 
 
 def main() -> None:

@@ -110,7 +110,11 @@ def test_training_over_several_processes_gives_the_metrics_of_one(alone, process
             np.testing.assert_allclose(line[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_a_study_is_shared_by_the_processes_of_a_runner(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_study_is_shared_by_the_processes_of_a_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What one process compiled for itself, two need not compile again.
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "compiled"))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     for processes in (1, 2):
         run_processes(processes, "study", tmp_path / str(processes))
     one, two = (sorted((tmp_path / name / "stages").iterdir()) for name in "12")
