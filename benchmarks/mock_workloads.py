@@ -25,7 +25,7 @@ def mock_model(context: int):
     return config, unstack_layers(config, params | {"lm_head": 0 * params["lm_head"]})
 
 
-def ragged(repeats: int, *, prompts: int = 64, n: int = 32, slots: int = 128, longest: int = 1024) -> dict:
+def ragged(repeats: int, *, prompts: int = 64, n: int = 32, slots: int = 128, longest: int = 512) -> dict:
     """Responses of geometric length with a mean of 1/8 of the maximum, with refill and without, in turn."""
     config, params = mock_model(2 * longest)
     request = vsr_jax.SamplingParams(n=n, max_tokens=longest, stop_ids=tuple(range(8 * VOCABULARY // longest)))
