@@ -10,7 +10,7 @@ from functools import partial
 import jax
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params, param_count
@@ -82,16 +82,21 @@ def to_rollout(config: ModelConfig, params: Params, whole: Mesh, own: Mesh) -> P
     if list(mesh.devices.flat) != list(whole.devices.flat):
         # One program needs one order of the devices: slices change places first.
         same = Mesh(whole.devices.reshape(mesh.devices.shape), mesh.axis_names)
-        params = jax.device_put(params, jax.tree.map(lambda x: NamedSharding(same, x.sharding.spec), params))
+        params = jax.device_put(params, jax.tree.map(lambda x: NamedSharding(same, _spec(x)), params))
     moved = _weights(config, params, whole)
     if own.size == 1:
         return jax.tree.map(lambda x: x.addressable_data(0), moved)
 
     def view(x: jax.Array) -> jax.Array:
         pieces = [shard.data for shard in x.addressable_shards]
-        return jax.make_array_from_single_device_arrays(x.shape, NamedSharding(own, x.sharding.spec), pieces)
+        return jax.make_array_from_single_device_arrays(x.shape, NamedSharding(own, _spec(x)), pieces)
 
     return jax.tree.map(view, moved)
+
+
+def _spec(x: jax.Array) -> PartitionSpec:
+    assert isinstance(x.sharding, NamedSharding)
+    return x.sharding.spec
 
 
 @partial(jax.jit, static_argnames=("config", "mesh"))

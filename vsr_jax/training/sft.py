@@ -77,9 +77,9 @@ def train_sft(
             used = extra["cursor"]
         else:
             state = place.start(params, optimizer, like, take=take)
-        writes = metrics_file is not None and jax.process_index() == 0
-        if writes and saved:
-            rewind_metrics(metrics_file, first)
+        written = metrics_file if jax.process_index() == 0 else None
+        if written is not None and saved:
+            rewind_metrics(written, first)
         stream = islice(texts, used, None)
         waiting: list[Text] = []
         for step in range(first, settings.steps):
@@ -89,8 +89,8 @@ def train_sft(
                 state, metrics = update(state, place.batch(batch))
             if metrics_file is not None or on_step is not None:
                 line = {"step": step, **{name: float(value) for name, value in jax.device_get(metrics).items()}}
-                if writes:
-                    with metrics_file.open("a") as file:
+                if written is not None:
+                    with written.open("a") as file:
                         file.write(json.dumps(line) + "\n")
             else:
                 line = {}
