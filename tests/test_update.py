@@ -101,7 +101,7 @@ def test_gradient_equals_differentiating_each_response_apart(model, rollouts) ->
         logp = vsr_jax.token_logprobs(config, params, padded)
         return -jnp.where(old != 0, jnp.exp(logp - old) * scale, 0).sum() / (old != 0).sum()
 
-    assert_same(got, jax.tree.map(np.asarray, jax.jit(jax.grad(loss))(params)))
+    assert_same(got, jax.tree.map(np.asarray, jax.jit(jax.grad(loss))(params)), 2e-6)  # see ON_SOME_CPUS
 
 
 def test_groups_without_signal_cost_nothing_and_change_nothing(model, rollouts) -> None:

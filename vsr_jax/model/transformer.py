@@ -241,7 +241,8 @@ class Cache(NamedTuple):
 
     Attributes:
       prompt_k, prompt_v: [P, kv_heads, S, head_dim], written by `prefill`.
-      k, v: [P, G, kv_heads, R, head_dim].
+      k, v: [P * G, kv_heads, R, head_dim], lane by lane. In one axis, because a CPU copies all of an array with an axis
+        of one lane where it could update it in place.
     """
 
     prompt_k: tuple[jax.Array, ...]
@@ -253,7 +254,7 @@ class Cache(NamedTuple):
 def empty_cache(config: ModelConfig, lanes: int, prompt_slots: int, group: int, ring: int) -> Cache:
     """A cache of zeros: room for `prompt_slots` prompt tokens a lane and `ring` response tokens a slot."""
     heads, size = config.num_kv_heads, config.head_dim
-    prompt, own = (lanes, heads, prompt_slots, size), (lanes, group, heads, ring, size)
+    prompt, own = (lanes, heads, prompt_slots, size), (lanes * group, heads, ring, size)
     make = lambda shape: tuple(jnp.zeros(shape, config.dtype) for _ in range(config.num_layers))  # noqa: E731
     return Cache(make(prompt), make(prompt), make(own), make(own))
 
@@ -304,19 +305,21 @@ def decode_step(
     """
     rope = rope_table(config, positions[..., None])
     x, keys, values = embed(config, params, tokens)[:, :, None], list(cache.k), list(cache.v)
+
+    def write(all_: jax.Array, new: jax.Array) -> jax.Array:  # new [P, G, 1, kv_heads, head_dim]
+        new = new.reshape(-1, *new.shape[3:])[:, :, None]
+        return lax.dynamic_update_slice_in_dim(all_, new, column, axis=2)
+
+    by_group = lambda x: x.reshape(*tokens.shape, *x.shape[1:])  # noqa: E731
     for i, layer in enumerate(params["layers"]):
 
         def attend(
             q: jax.Array, k: jax.Array, v: jax.Array, i: int = i
         ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-            zero = jnp.zeros_like(column)
-            where = (zero, zero, zero, column, zero)
-            own = (
-                lax.dynamic_update_slice(cache.k[i], _heads_first(k), where),
-                lax.dynamic_update_slice(cache.v[i], _heads_first(v), where),
-            )
+            own = write(cache.k[i], k), write(cache.v[i], v)
             shared = cache.prompt_k[i], cache.prompt_v[i]
-            return grouped_attention(q, *shared, prompt_mask[:, :, None], *own, own_mask[:, :, None]), own
+            by_lane = by_group(own[0]), by_group(own[1])
+            return grouped_attention(q, *shared, prompt_mask[:, :, None], *by_lane, own_mask[:, :, None]), own
 
         with jax.named_scope("layer"):
             x, (keys[i], values[i]) = _block(config, layer, x, rope, attend)

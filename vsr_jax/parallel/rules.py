@@ -164,15 +164,15 @@ def cache_specs(config: ModelConfig, state: Any, mesh: Mesh | AbstractMesh, rule
     """Where the sampler's device state goes: lanes over the axes of `batch`, key heads over those of `kv_heads`.
 
     Args:
-      state: keys and values [lanes, ..., kv_heads, tokens, head_dim], of 4 or 5 dimensions; others [lanes, ...].
+      state: keys and values [lanes, kv_heads, tokens, head_dim], or slots in place of lanes; others [lanes, ...].
     """
 
     def place(leaf: Any) -> PartitionSpec:
         axes: list[str | None] = [None] * len(leaf.shape)
         if axes:
             axes[0] = "batch"
-        if len(axes) >= 4:
-            axes[-3] = "kv_heads"
+        if len(axes) == 4:
+            axes[1] = "kv_heads"
         return partition_spec("cache", leaf.shape, tuple(axes), mesh, rules, _units(config))
 
     return jax.tree.map(place, state)

@@ -183,7 +183,7 @@ def _fill(config, params, state, tokens, length, lane, prompt, tail) -> tuple[De
 def decode_chunk(config: ModelConfig, params: Params, state: DeviceState, slots: SlotData) -> tuple[DeviceState, Chunk]:
     """Decodes up to C tokens a slot; ends early when no slot is live."""
     lanes, group, chunk = slots.forced.shape
-    ring, room = state.cache.k[0].shape[3], state.cache.prompt_k[0].shape[2]
+    ring, room = state.cache.k[0].shape[2], state.cache.prompt_k[0].shape[2]
     width = room // state.prompt_hidden.shape[1]
     at = jnp.arange(room) - slots.prompt[..., None] * width
     prompt_mask = (at >= 0) & (at < (slots.prompt_length + slots.folded)[..., None])
@@ -254,7 +254,7 @@ def resize(config: ModelConfig, state: DeviceState, ring: int) -> DeviceState:
 
     One array at a time, so that only one of them lies there twice. The state passed in must not be used again.
     """
-    old, column = state.cache.k[0].shape[3], state.column
+    old, column = state.cache.k[0].shape[2], state.column
     k, v = list(state.cache.k), list(state.cache.v)
     state = replace(state, cache=state.cache._replace(k=(), v=()))
     for arrays in (k, v):
@@ -268,8 +268,8 @@ def resize(config: ModelConfig, state: DeviceState, ring: int) -> DeviceState:
 
 @partial(jax.jit, static_argnames=("config", "ring"))
 def _resized(config: ModelConfig, x: jax.Array, column: jax.Array, ring: int) -> jax.Array:
-    old = x.shape[3]
-    oldest_first = jnp.roll(x, -column, axis=3)
+    old = x.shape[2]
+    oldest_first = jnp.roll(x, -column, axis=2)
     if ring < old:
-        return _in_place(config, oldest_first[:, :, :, old - ring :])
-    return _in_place(config, jnp.pad(oldest_first, ((0, 0), (0, 0), (0, 0), (0, ring - old), (0, 0))))
+        return _in_place(config, oldest_first[:, :, old - ring :])
+    return _in_place(config, jnp.pad(oldest_first, ((0, 0), (0, 0), (0, ring - old), (0, 0))))
