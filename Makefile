@@ -21,8 +21,9 @@ study: install
 test: install
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
+# SLOW: files to take, all by default.
 test-slow: install
-	$(BIN)/python -m pytest -n auto --dist loadfile -m slow
+	$(BIN)/python -m pytest -n auto --dist load -m slow $(SLOW)
 
 plans: install
 	$(BIN)/python -m vsr_jax.study.plan_table tpu/PLANS.md

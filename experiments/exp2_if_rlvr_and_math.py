@@ -55,7 +55,7 @@ def chapter(preset: Preset, seeds: Sequence[int], root: Path) -> Chapter:
                 change(first, last, k),
                 bench.title,
             )
-            for k in (4, n)
+            for k in sorted({min(4, n), n})
         ]
         statements += [
             Statement(
@@ -80,7 +80,7 @@ def chapter(preset: Preset, seeds: Sequence[int], root: Path) -> Chapter:
                 bench.title,
                 "smallest and largest seed",
             )
-            for k in (4, n)
+            for k in sorted({min(4, n), n})
         ]
         budgets = {k: [estimate(point, k).value for point in points] for k in (1, 4, 16) if k <= n} | {
             n: [estimate(point, n).value for point in points]
