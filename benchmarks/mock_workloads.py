@@ -16,22 +16,18 @@ from vsr_jax.model.transformer import unstack_layers
 VOCABULARY = 1024
 
 
-def mock_model(context: int, width: int = 128, feed_forward: int = 384, kv_heads: int = 4):
-    """A four-layer Qwen2-like model whose head is zero. As it stands, a step of it is nearly all attention."""
+def mock_model(context: int):
+    """A four-layer Qwen2-like model of width 128 whose head is zero."""
     config = ModelConfig(
-        "qwen2", VOCABULARY, VOCABULARY, width, feed_forward, 4, 8, kv_heads, 32, 1e-6, 1e4, context,
-        True, False, False, False,
-    )  # fmt: skip
+        "qwen2", VOCABULARY, VOCABULARY, 128, 384, 4, 8, 4, 32, 1e-6, 1e4, context, True, False, False, False
+    )
     params = init_params(config, jax.random.key(0))
     return config, unstack_layers(config, params | {"lm_head": 0 * params["lm_head"]})
 
 
 def ragged(repeats: int, *, prompts: int = 64, n: int = 32, slots: int = 128, longest: int = 512) -> dict:
-    """Responses of geometric length with a mean of 1/8 of the maximum, with refill and without, in turn.
-
-    The model is wide, with one key head: a step is mostly products with weights, as a real model's is.
-    """
-    config, params = mock_model(2 * longest, 256, 2048, 1)
+    """Responses of geometric length with a mean of 1/8 of the maximum, with refill and without, in turn."""
+    config, params = mock_model(2 * longest)
     request = vsr_jax.SamplingParams(n=n, max_tokens=longest, stop_ids=tuple(range(8 * VOCABULARY // longest)))
     rng = np.random.default_rng(0)
     texts = [rng.integers(16, VOCABULARY, 32).tolist() for _ in range(prompts)]

@@ -111,9 +111,9 @@ def test_training_over_several_processes_gives_the_metrics_of_one(alone, process
 
 
 def same_or_forked(mine: dict, other: dict) -> bool:
-    """Whether two samples part at some token, where a number drawn at random lay between two tokens up to rounding.
+    """Whether two samples part at some token; until there they must have the same tokens and log-probabilities.
 
-    Until there the same tokens have the same log-probabilities: it is one policy under one key.
+    Rounding depends on how many rows a process has, and a draw may fall just between two tokens.
     """
     apart = [i for i, (a, b) in enumerate(zip(mine["tokens"], other["tokens"], strict=False)) if a != b]
     until = apart[0] if apart else None
