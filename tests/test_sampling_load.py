@@ -13,7 +13,7 @@ from test_sampling import load
 import vsr_jax
 from vsr_jax.compilation import cache_folder, keep_compiled
 from vsr_jax.errors import UserError
-from vsr_jax.sampling import memory
+from vsr_jax.sampling import device, memory
 from vsr_jax.sampling.device import decode_chunk, prefill, prefill_forced, resize
 from vsr_jax.sampling.sampler import sample
 from vsr_jax.sampling.schedule import plan_layout
@@ -111,6 +111,15 @@ def test_slots_beyond_memory_are_refused_before_compilation(monkeypatch: pytest.
         sample(config, params, prompts, request, 0, slots=64)
     assert decode_chunk._cache_size() == 0
     assert memory.slots_that_fit(config, [1] * 40, 4, 50, 1000) == 0
+
+
+def test_a_compiler_gets_the_options_of_tpus_only_where_it_knows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/test_aot_decode.py compiles with them; the CPU's compiler is one that does not know them."""
+    assert device.decode_program("cpu") is decode_chunk
+    assert device.decode_program("tpu") is decode_chunk
+    monkeypatch.setattr(device, "_probe_tpu", lambda: None)
+    assert device.decode_program("tpu") is device._decode_chunk_tpu
+    assert device.decode_program("cpu") is decode_chunk
 
 
 def test_what_is_compiled_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,6 +30,7 @@ class Program:
       flops: of one call over all devices, counted from the model: what has to be computed, recomputation included.
       trips: how often the loops run whose length is data (decode steps, micro-batches).
       within: parts of the temporaries that are known from the model: what the backward pass keeps, gradients.
+      options: of the compiler, as the program is compiled where it runs.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Program:
     trips: int = 1
     note: str = ""
     within: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def plan(program: Program, chip: Chip) -> Planned:
 
     with tempfile.TemporaryDirectory() as folder:
         # The compiled object cannot print every program (asynchronous collectives); the compiler itself can.
-        options: Any = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
+        options: Any = {**program.options, "xla_dump_to": folder, "xla_dump_hlo_as_text": True}
         try:
             with jax.set_mesh(program.mesh), hidden_noise():
                 compiled = program.function.lower(*program.args).compile(compiler_options=options)

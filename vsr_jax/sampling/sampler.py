@@ -22,7 +22,7 @@ from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
 from vsr_jax.model.transformer import unstack_layers
 from vsr_jax.parallel.rules import batch_shardings, mesh_of, rows_multiple
-from vsr_jax.sampling.device import Prefix, SlotData, decode_chunk, make_state, prefill, prefill_forced, resize
+from vsr_jax.sampling.device import Prefix, SlotData, decode_program, make_state, prefill, prefill_forced, resize
 from vsr_jax.sampling.draw import row_keys
 from vsr_jax.sampling.memory import check_memory
 from vsr_jax.sampling.schedule import Schedule, bucket, plan_layout
@@ -106,6 +106,7 @@ def sample(
     send = (lambda slot: slot) if mesh is None else lambda slot: jax.device_put(slot, batch_shardings(slot, mesh))
     with jax.set_mesh(mesh) if mesh is not None else nullcontext():
         state = make_state(config, layout.lanes, layout.prompts, layout.width, layout.group, ring)
+        decode_chunk = decode_program(next(iter(state.hidden.devices())).platform)
         finished: list[int] = []
         stats, began = SamplerStats(slots=layout.lanes * layout.group), time.monotonic()
         while schedule.busy():

@@ -25,7 +25,7 @@ from vsr_jax.parallel.rules import (
     param_shardings,
     state_shardings,
 )
-from vsr_jax.sampling.device import SlotData, decode_chunk, make_state, prefill
+from vsr_jax.sampling.device import TPU_OPTIONS, SlotData, decode_chunk, make_state, prefill
 from vsr_jax.scoring import token_logprobs
 from vsr_jax.training.batches import PackedBatch
 from vsr_jax.training.step import adamw, init_state, make_update
@@ -131,6 +131,7 @@ def rollout_programs(
         flops=(matrices + seen) * STEPS,
         trips=STEPS,
         note=f"{lanes * group} slots in {lanes} lanes, ({prompt} + {response}) tokens, mesh {mesh_text}",
+        options=TPU_OPTIONS,
     )
     tokens, ints = _shape("int32", 1, prompt), _shape("int32", 1)
     arguments = placed((tokens, ints, ints, ints), batch_shardings((tokens, ints, ints, ints), mesh, SAMPLER_RULES))
