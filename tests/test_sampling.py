@@ -87,8 +87,10 @@ def test_draw_follows_the_distribution_and_never_leaves_its_support() -> None:
     keys = row_keys(jnp.uint32(5), jnp.arange(n, dtype=jnp.int32), jnp.zeros(n, jnp.int32))
     with np.errstate(divide="ignore"):
         logp = jnp.broadcast_to(jnp.log(jnp.asarray(p, jnp.float32)), (n, 300))
-    tokens = np.asarray(jax.jit(draw)(keys, jnp.int32(2), logp))
-    counts = np.bincount(tokens, minlength=300)
+    shift = jnp.arange(n, dtype=jnp.float32)[:, None] % 50
+    tokens, normaliser = jax.jit(draw)(keys, jnp.int32(2), logp + shift)
+    np.testing.assert_allclose(normaliser, shift[:, 0], atol=1e-5)
+    counts = np.bincount(np.asarray(tokens), minlength=300)
     # 199 degrees of freedom at most: mean 199, deviation 20; rare entries only widen it a little.
     assert chi_square(counts, p) < 199 + 5 * 20
 

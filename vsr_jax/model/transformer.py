@@ -38,15 +38,18 @@ def _product(x: jax.Array, weight: jax.Array, dtype: Any = None) -> jax.Array:
     def plain(x: jax.Array, weight: jax.Array) -> jax.Array:
         return jnp.einsum("...i,oi->...o", x, weight, preferred_element_type=dtype)
 
+    def by_rows(x: jax.Array, weight: jax.Array) -> jax.Array:
+        # A CPU's compiler turns an operand round, element by element, where a gradient sums over several axes.
+        return plain(x.reshape(-1, x.shape[-1]), weight).reshape(*x.shape[:-1], -1)
+
     def weight_first(x: jax.Array, weight: jax.Array) -> jax.Array:
         rows = x.reshape(-1, x.shape[-1])
         out = jnp.einsum("oi,ri->or", weight, rows, preferred_element_type=dtype)
         # The barrier keeps the compiler from turning the product round again.
         return lax.optimization_barrier(out).T.reshape(*x.shape[:-1], -1)
 
-    if x.size // x.shape[-1] in FEW_ROWS and x.dtype == jnp.float32:
-        return lax.platform_dependent(x, weight, cpu=weight_first, default=plain)
-    return plain(x, weight)
+    few = x.size // x.shape[-1] in FEW_ROWS and x.dtype == jnp.float32
+    return lax.platform_dependent(x, weight, cpu=weight_first if few else by_rows, default=plain)
 
 
 def _linear(x: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -> jax.Array:

@@ -19,7 +19,7 @@ from vsr_jax.model.config import ModelConfig
 from vsr_jax.model.params import Params
 from vsr_jax.parallel.rules import cache_specs
 from vsr_jax.sampling.draw import draw
-from vsr_jax.sampling.warp import warp
+from vsr_jax.sampling.warp import warp, warps
 
 _State = TypeVar("_State")
 Host: TypeAlias = Any
@@ -154,9 +154,9 @@ def prefill_forced(
 
     def score(one: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         hidden, token = one
-        raw, warped = _distributions(config, params, hidden, prefix.temperature, prefix.top_p, prefix.top_k)
-        pick = lambda a: jnp.take_along_axis(a, token[:, None], axis=1)[:, 0]  # noqa: E731
-        return pick(raw), pick(warped)
+        logits = transformer.logits(config, params, hidden)
+        raw = jax.nn.log_softmax(logits, axis=-1)
+        return _pick(raw, token), _pick(warp(logits, raw, prefix.temperature, prefix.top_p, prefix.top_k), token)
 
     with jax.named_scope("score_prefix"):
         # A position at a time: prefixes may be long, and logits are wide.
@@ -260,21 +260,29 @@ def decode_program(platform: str) -> Callable[..., tuple[DeviceState, Chunk]]:
 
 def _choose(config, params, hidden, slots, i, length, flat):
     """The next token of every slot, with its log-probability under the raw policy and under the warped one."""
-    raw, warped = _distributions(
-        config, params, hidden.reshape(-1, hidden.shape[-1]), *map(flat, (slots.temperature, slots.top_p, slots.top_k))
-    )
+    logits = transformer.logits(config, params, hidden.reshape(-1, hidden.shape[-1]))
+    keys, position, *shape = map(flat, (slots.keys, length, slots.temperature, slots.top_p, slots.top_k))
     forced = flat(lax.dynamic_index_in_dim(slots.forced, i, axis=2, keepdims=False))
-    token = jnp.where(forced >= 0, forced, draw(flat(slots.keys), flat(length), warped))
-    pick = lambda a: jnp.take_along_axis(a, token[:, None], axis=1).reshape(length.shape)  # noqa: E731
-    return token.reshape(length.shape), pick(raw), pick(warped)
+
+    def plain() -> tuple[jax.Array, jax.Array, jax.Array]:
+        drawn, normaliser = draw(keys, position, logits)
+        token = jnp.where(forced >= 0, forced, drawn)
+        logp = _pick(logits, token) - normaliser
+        return token, logp, logp
+
+    def warped() -> tuple[jax.Array, jax.Array, jax.Array]:
+        raw = jax.nn.log_softmax(logits, axis=-1)
+        with jax.named_scope("warp"):
+            logp = warp(logits, raw, *shape)
+        token = jnp.where(forced >= 0, forced, draw(keys, position, logp)[0])
+        return token, _pick(raw, token), _pick(logp, token)
+
+    return tuple(x.reshape(length.shape) for x in lax.cond(warps(*shape), warped, plain))
 
 
-def _distributions(config, params, hidden, temperature, top_p, top_k) -> tuple[jax.Array, jax.Array]:
-    """Log-probabilities float32[N, V] that follow the states [N, hidden_size]: the raw policy's, and warped."""
-    logits = transformer.logits(config, params, hidden)
-    raw = jax.nn.log_softmax(logits, axis=-1)
-    with jax.named_scope("warp"):
-        return raw, warp(logits, raw, temperature, top_p, top_k)
+def _pick(x: jax.Array, token: jax.Array) -> jax.Array:
+    """Entry int32[N] of each row of [N, V]."""
+    return jnp.take_along_axis(x, token[:, None], axis=1)[:, 0]
 
 
 def resize(config: ModelConfig, state: DeviceState, ring: int) -> DeviceState:

@@ -27,6 +27,11 @@ def _largest_threshold(p: jax.Array, enough: Callable[[jax.Array], jax.Array]) -
     return lax.bitcast_convert_type(low, jnp.float32)
 
 
+def warps(temperature: jax.Array, top_p: jax.Array, top_k: jax.Array) -> jax.Array:
+    """Whether any row asks for another distribution than the policy's own: a bool scalar."""
+    return jnp.any((temperature != 1) | (top_p < 1) | (top_k > 0))
+
+
 def warp(logits: jax.Array, raw: jax.Array, temperature: jax.Array, top_p: jax.Array, top_k: jax.Array) -> jax.Array:
     """The distribution to draw from: temperature, then top-k, then top-p, as Hugging Face and vLLM order them.
 
@@ -64,4 +69,4 @@ def warp(logits: jax.Array, raw: jax.Array, temperature: jax.Array, top_p: jax.A
         best = jnp.argmax(logits, axis=-1)[:, None] == jnp.arange(logits.shape[-1])
         return jnp.where(greedy[:, None], jnp.where(best, 0.0, -jnp.inf), logp)
 
-    return lax.cond(jnp.any((temperature != 1) | (top_p < 1) | (top_k > 0)), reshape, lambda: raw)
+    return lax.cond(warps(temperature, top_p, top_k), reshape, lambda: raw)
