@@ -27,9 +27,7 @@ SIZES = {
 
 def mock_model(context: int, sizes: str):
     """A Qwen2-like model whose head is zero."""
-    config = ModelConfig(
-        "qwen2", VOCABULARY, VOCABULARY, *SIZES[sizes], 1e-6, 1e4, context, True, False, False, False
-    )
+    config = ModelConfig("qwen2", VOCABULARY, VOCABULARY, *SIZES[sizes], 1e-6, 1e4, context, True, False, False, False)
     params = init_params(config, jax.random.key(0))
     return config, unstack_layers(config, params | {"lm_head": 0 * params["lm_head"]})
 

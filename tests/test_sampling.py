@@ -83,13 +83,17 @@ def test_draw_follows_the_distribution_and_never_leaves_its_support() -> None:
     p = rng.dirichlet(np.full(300, 0.3))
     p[rng.permutation(300)[:100]] = 0
     p /= p.sum()
+    with np.errstate(divide="ignore"):
+        logp = np.log(p)
     n = 60_000
     keys = row_keys(jnp.uint32(5), jnp.arange(n, dtype=jnp.int32), jnp.zeros(n, jnp.int32))
-    with np.errstate(divide="ignore"):
-        logp = jnp.broadcast_to(jnp.log(jnp.asarray(p, jnp.float32)), (n, 300))
-    shift = jnp.arange(n, dtype=jnp.float32)[:, None] % 50
-    tokens, normaliser = jax.jit(draw)(keys, jnp.int32(2), logp + shift)
-    np.testing.assert_allclose(normaliser, shift[:, 0], atol=1e-5)
+    logits = jnp.asarray(logp, jnp.float32) + jnp.arange(n, dtype=jnp.float32)[:, None] % 50
+    tokens, logps = jax.jit(draw)(keys, jnp.int32(2), logits)
+    np.testing.assert_allclose(logps, logp[np.asarray(tokens)], atol=2e-5)
+    forced = jnp.where(jnp.arange(n) % 2, -1, 7)
+    again, logps = jax.jit(draw)(keys, jnp.int32(2), logits, forced)
+    np.testing.assert_array_equal(again, jnp.where(forced < 0, tokens, 7))
+    np.testing.assert_allclose(logps[::2], logp[7], atol=2e-5)
     counts = np.bincount(np.asarray(tokens), minlength=300)
     # 199 degrees of freedom at most: mean 199, deviation 20; rare entries only widen it a little.
     assert chi_square(counts, p) < 199 + 5 * 20

@@ -48,8 +48,29 @@ def _product(x: jax.Array, weight: jax.Array, dtype: Any = None) -> jax.Array:
         # The barrier keeps the compiler from turning the product round again.
         return lax.optimization_barrier(out).T.reshape(*x.shape[:-1], -1)
 
-    few = x.size // x.shape[-1] in FEW_ROWS and x.dtype == jnp.float32
-    return lax.platform_dependent(x, weight, cpu=weight_first if few else by_rows, default=plain)
+    return lax.platform_dependent(x, weight, cpu=weight_first if _few_rows(x) else by_rows, default=plain)
+
+
+def _few_rows(x: jax.Array) -> bool:
+    return x.size // x.shape[-1] in FEW_ROWS and x.dtype == jnp.float32
+
+
+def _swiglu(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+    """down (silu(gate x) * up x) (arXiv 2002.05202) of [..., i]."""
+
+    def plain(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+        return _product(jax.nn.silu(_product(x, gate)) * _product(x, up), down)
+
+    def by_columns(x: jax.Array, gate: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+        # As in `_product`; what lies between the products is never turned round.
+        rows = x.reshape(-1, x.shape[-1])
+        first = lambda w: lax.optimization_barrier(jnp.einsum("oi,ri->or", w, rows))  # noqa: E731
+        out = jnp.einsum("oi,ir->or", down, jax.nn.silu(first(gate)) * first(up))
+        return lax.optimization_barrier(out).T.reshape(x.shape)
+
+    if _few_rows(x):
+        return lax.platform_dependent(x, gate, up, down, cpu=by_columns, default=plain)
+    return plain(x, gate, up, down)
 
 
 def _linear(x: jax.Array, weight: jax.Array, bias: jax.Array | None = None) -> jax.Array:
@@ -82,7 +103,7 @@ def _block(
         x = x + _linear(mixed.reshape(*mixed.shape[:-2], -1), layer["o"], layer.get("o_bias"))
     with jax.named_scope("mlp"):
         y = rms_norm(x, layer["mlp_norm"], config.rms_norm_eps)
-        x = x + _linear(jax.nn.silu(_linear(y, layer["gate"])) * _linear(y, layer["up"]), layer["down"])
+        x = x + _swiglu(y, layer["gate"], layer["up"], layer["down"])
     return x, kept
 
 
@@ -111,7 +132,10 @@ def logits(config: ModelConfig, params: Params, hidden: jax.Array) -> jax.Array:
         weight = head(config, params).astype(config.dtype)
         out = _product(hidden, weight, jnp.float32)
         if config.num_tokens < config.vocab_size:
-            out = jnp.where(jnp.arange(config.vocab_size) < config.num_tokens, out, -jnp.inf)
+            real = jnp.arange(config.vocab_size) < config.num_tokens
+            if out.ndim == 2 and _few_rows(hidden):
+                return jnp.where(real[:, None], out.T, -jnp.inf).T  # in the order in which the product left them
+            out = jnp.where(real, out, -jnp.inf)
         return out
 
 

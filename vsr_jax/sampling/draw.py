@@ -12,7 +12,9 @@ def row_keys(seed: jax.Array, prompt_id: jax.Array, sample_id: jax.Array) -> jax
     return jax.vmap(lambda p, s: jax.random.fold_in(jax.random.fold_in(base, p), s))(prompt_id, sample_id)
 
 
-def draw(keys: jax.Array, position: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+def draw(
+    keys: jax.Array, position: jax.Array, logits: jax.Array, forced: jax.Array | int = -1
+) -> tuple[jax.Array, jax.Array]:
     """Draws one token a row by inverting the cumulative distribution, in two levels.
 
     A first uniform picks a block of the vocabulary by its mass, a second one a token within the block. The two levels
@@ -20,22 +22,27 @@ def draw(keys: jax.Array, position: jax.Array, logits: jax.Array) -> tuple[jax.A
     the largest logit and for the masses) where Gumbel noise would cost a random number for every entry.
 
     Args:
-      keys: key[N]; position: int32 scalar or [N], folded into the keys; logits: float32[N, V], up to a constant a row.
+      keys: key[N]; position: int32 scalar or [N], folded into the keys.
+      logits: float32[N, V], up to a constant a row.
+      forced: int32 scalar or [N], tokens to take without a draw; -1 draws.
 
     Returns:
-      int32[N], and the log-normaliser float32[N]: a token's logit minus it is its log-probability. A token of
-      probability zero is never drawn.
+      int32[N], and the log-probability of each, float32[N]. A token of probability zero is never drawn.
     """
-    position = jnp.broadcast_to(position, logits.shape[:1])
+    rows = jnp.arange(logits.shape[0])
+    position = jnp.broadcast_to(position, rows.shape)
     uniforms = jax.vmap(lambda key, at: jax.random.uniform(jax.random.fold_in(key, at), (2,)))(keys, position)
-    top = logits.max(-1, keepdims=True)
-    missing = -logits.shape[1] % _BLOCK
-    blocks = jnp.pad(logits, ((0, 0), (0, missing)), constant_values=-jnp.inf).reshape(logits.shape[0], -1, _BLOCK)
-    mass = jnp.exp(blocks - top[..., None]).sum(-1)
-    block = _invert(jnp.cumsum(mass, axis=-1), uniforms[:, 0])
-    inside = jnp.exp(jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0] - top)
-    token = block * _BLOCK + _invert(jnp.cumsum(inside, axis=-1), uniforms[:, 1])
-    return token.astype(jnp.int32), top[:, 0] + jnp.log(mass.sum(-1))
+    # A CPU's product leaves the logits of few rows column by column; read so, they need not be turned round.
+    columns = logits.T
+    top = columns.max(0)
+    blocks = jnp.pad(columns, ((0, -len(columns) % _BLOCK), (0, 0)), constant_values=-jnp.inf)
+    blocks = blocks.reshape(-1, _BLOCK, len(rows))
+    mass = jnp.exp(blocks - top).sum(1)
+    block = _invert(jnp.cumsum(mass.T, axis=-1), uniforms[:, 0])
+    inside = jnp.exp(blocks[block, :, rows] - top[:, None])
+    drawn = block * _BLOCK + _invert(jnp.cumsum(inside, axis=-1), uniforms[:, 1])
+    token = jnp.where(forced >= 0, forced, drawn).astype(jnp.int32)
+    return token, columns[token, rows] - top - jnp.log(mass.sum(0))
 
 
 def _invert(cumulative: jax.Array, uniform: jax.Array) -> jax.Array:
