@@ -16,27 +16,18 @@ from vsr_jax.model.transformer import unstack_layers
 VOCABULARY = 1024
 
 
-SIZES = {
-    # Two sevenths of Qwen2.5-0.5B: products and attention share a step as they do in a real model.
-    "qwen": (256, 1408, 4, 4, 1, 64),
-    # Small weights and many keys: a step is mostly the reading of keys.
-    "keys": (128, 384, 4, 8, 4, 32),
-}
-"""hidden, intermediate, layers, heads, key heads, head_dim."""
-
-
-def mock_model(context: int, sizes: str):
-    """A Qwen2-like model whose head is zero."""
-    config = ModelConfig("qwen2", VOCABULARY, VOCABULARY, *SIZES[sizes], 1e-6, 1e4, context, True, False, False, False)
+def mock_model(context: int):
+    """A four-layer Qwen2-like model of width 128 whose head is zero."""
+    config = ModelConfig(
+        "qwen2", VOCABULARY, VOCABULARY, 128, 384, 4, 8, 4, 32, 1e-6, 1e4, context, True, False, False, False
+    )
     params = init_params(config, jax.random.key(0))
     return config, unstack_layers(config, params | {"lm_head": 0 * params["lm_head"]})
 
 
-def ragged(
-    repeats: int, *, prompts: int = 128, n: int = 32, slots: int = 128, longest: int = 512, sizes: str = "qwen"
-) -> dict:
+def ragged(repeats: int, *, prompts: int = 64, n: int = 32, slots: int = 128, longest: int = 512) -> dict:
     """Responses of geometric length with a mean of 1/8 of the maximum, with refill and without, in turn."""
-    config, params = mock_model(2 * longest, sizes)
+    config, params = mock_model(2 * longest)
     request = vsr_jax.SamplingParams(n=n, max_tokens=longest, stop_ids=tuple(range(8 * VOCABULARY // longest)))
     rng = np.random.default_rng(0)
     texts = [rng.integers(16, VOCABULARY, 32).tolist() for _ in range(prompts)]
@@ -51,7 +42,6 @@ def ragged(
             rate.append(float(lengths.sum() / (time.monotonic() - began)))
     best = {refill: max(rate[1:]) for refill, rate in rates.items()}
     return {
-        "model": sizes,
         "rows": prompts * n,
         "slots": slots,
         "mean_length": float(lengths.mean()),
@@ -68,7 +58,7 @@ def live(repeats: int, *, slots: int = 32, length: int = 256, large: int = 8192,
 
     The steps are the last 64 before `length`: the difference of two calls that force a stop there and 64 earlier.
     """
-    config, params = mock_model(2 * large, "keys")
+    config, params = mock_model(2 * large)
     stop, steps = 3, 64
     seconds: dict[int, list[float]] = {large: [], small: []}
 
